@@ -1,0 +1,28 @@
+"""InterContiNet: teach a network new tasks while proving how much of the old ones it keeps."""
+
+from intercontinet.attack import Attack, attack
+from intercontinet.bounds import bounds, rule
+from intercontinet.certificate import Certificate, TaskFloor, Verdict, certify, verify
+from intercontinet.errors import InterContiNetError, Violation
+from intercontinet.interval import Interval
+from intercontinet.learners.intercontinet import InterContiNet
+from intercontinet.region import Region
+from intercontinet.version import __version__
+
+__all__ = [
+    "Attack",
+    "Certificate",
+    "InterContiNet",
+    "InterContiNetError",
+    "Interval",
+    "Region",
+    "TaskFloor",
+    "Verdict",
+    "Violation",
+    "attack",
+    "bounds",
+    "certify",
+    "rule",
+    "verify",
+    "__version__",
+]

@@ -1,0 +1,124 @@
+"""Hunt for the worst weights inside a region. What it finds is real, so a floor above it would be proven wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from intercontinet.data import Data, check_inputs, check_labels, collect
+from intercontinet.inference import evaluated, logits, outputs_of, positions, right
+from intercontinet.region import Region
+
+
+@final
+@dataclass(frozen=True)
+class Attack:
+    """The worst weights that were found inside a region.
+
+    Attributes:
+        accuracy: Accuracy of those weights on the data, as float32 inference computes it.
+        weights: The weights, as a state dict for ``model.load_state_dict``.
+    """
+
+    accuracy: float
+    weights: dict[str, Tensor]
+
+
+def attack(
+    model: nn.Module,
+    region: Region,
+    data: Data,
+    seed: int = 0,
+    *,
+    classes: Sequence[int] | None = None,
+    starts: int = 4,
+    steps: int = 20,
+    batch_size: int = 2048,
+) -> Attack:
+    """Projected gradient ascent over the weights, from several starts.
+
+    The first start is the model itself (moved into the region), the second the corner that a first-order look calls the
+    worst, the others random corners. Steps follow the gradient's sign, scaled by each weight's room, and shrink. Odd starts
+    raise the cross-entropy, even ones a smooth count of errors, which does not waste its pull on examples already lost.
+
+    Args:
+        model: The module; unchanged.
+        region: Where the weights may roam. Entries with infinite edges stay where they are.
+        data: Examples.
+        seed: Makes the result reproducible.
+        classes: The outputs that take part, as in :func:`~intercontinet.certify`.
+        starts: Number of starts.
+        steps: Steps from each.
+        batch_size: Examples per step, drawn anew each time where there are more.
+    """
+    state = region.check_fits(model)
+    x, y = collect(data)
+    check_inputs(x, next(iter(state.values())).device)
+    check_labels(y, len(x), outputs_of(model, x), classes)
+    labels, index = positions(y, classes)
+    generator = torch.Generator().manual_seed(seed)
+    box = _Box(region, state)
+
+    def gradient(weights: dict[str, Tensor], soft_count: bool) -> dict[str, Tensor]:
+        chosen = torch.randperm(len(x), generator=generator)[:batch_size].to(x.device)
+        free = {name: weights[name].clone().requires_grad_() for name in box.movable}
+        with evaluated(model), torch.enable_grad():
+            out = logits(model, {**weights, **free}, x[chosen], index)
+            loss = (_soft_errors if soft_count else F.cross_entropy)(out, labels[chosen])
+            grads = torch.autograd.grad(loss, list(free.values()), allow_unused=True)
+        pairs = zip(free, grads, strict=True)
+        return {name: torch.zeros_like(free[name]) if grad is None else grad for name, grad in pairs}
+
+    worst: Attack | None = None
+    for start in range(max(1, starts)):
+        soft_count = start % 2 == 0
+        weights = box.nearest(state)
+        if start == 1:
+            weights = box.step(weights, gradient(weights, soft_count), 2.0)
+        elif start > 1:
+            weights = box.corner(generator)
+        for step in range(steps + 1):
+            found = int(right(model, weights, x, labels, index).sum()) / len(x)
+            if worst is None or found < worst.accuracy:
+                worst = Attack(found, {name: tensor.clone() for name, tensor in weights.items()})
+            if step < steps:
+                weights = box.step(weights, gradient(weights, soft_count), 0.5 * (1 - step / steps))
+    assert worst is not None
+    return worst
+
+
+def _soft_errors(out: Tensor, labels: Tensor) -> Tensor:
+    own = out.gather(1, labels[:, None])
+    rival = out.scatter(1, labels[:, None], -torch.inf).amax(1, keepdim=True)
+    lead = rival - own
+    return torch.sigmoid(lead / lead.detach().abs().median().clamp(min=1e-6)).mean()
+
+
+class _Box:
+    """The part of a region that can move, and how to move in it."""
+
+    def __init__(self, region: Region, state: dict[str, Tensor]) -> None:
+        self.lower, self.upper, self.state = region.lower, region.upper, state
+        width = {name: region.upper[name] - region.lower[name] for name in state}
+        self.width = {name: torch.where(w.isfinite(), w, 0) for name, w in width.items()}
+        self.movable = [name for name, w in self.width.items() if bool((w > 0).any())] or list(state)[:1]
+
+    def nearest(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: torch.clamp(w, self.lower[name], self.upper[name]) for name, w in weights.items()}
+
+    def step(self, weights: dict[str, Tensor], direction: dict[str, Tensor], size: float) -> dict[str, Tensor]:
+        moved = {name: weights[name] + size * self.width[name] * direction[name].sign() for name in direction}
+        return self.nearest({**weights, **moved})
+
+    def corner(self, generator: torch.Generator) -> dict[str, Tensor]:
+        out = dict(self.nearest(self.state))
+        for name in self.movable:
+            up = torch.rand(self.width[name].shape, generator=generator).to(self.width[name].device) < 0.5
+            edge = torch.where(up, self.upper[name], self.lower[name])
+            out[name] = torch.where(edge.isfinite(), edge, out[name])
+        return out

@@ -1,0 +1,94 @@
+"""Walk a module layer by layer and push an interval through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+from torch.nn.utils import parametrize
+
+from intercontinet.bounds.arithmetic import Arithmetic
+from intercontinet.bounds.registry import Rule, known_layers, rule_for
+from intercontinet.errors import InterContiNetError, UnsupportedLayer
+from intercontinet.interval import Interval
+
+Boxes = Mapping[str, Interval]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One layer of a network: where it is, its rule, and the full name of each of its parameters."""
+
+    path: str
+    layer: nn.Module
+    rule: Rule
+    names: Mapping[str, str]
+
+    def __call__(self, boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
+        parameters = {local: boxes[name] for local, name in self.names.items() if name in boxes}
+        try:
+            return self.rule(self.layer, parameters, x, arithmetic)
+        except InterContiNetError as error:
+            if error.args and str(error.args[0]).startswith("layer '"):
+                raise
+            raise type(error)(f"layer '{self.path}' ({type(self.layer).__name__}): {error}") from None
+
+
+class Network:
+    """A module as the list of its steps: any nesting of Sequential around layers that have rules.
+
+    Args:
+        model: The module; it is read, never changed.
+
+    Raises:
+        UnsupportedLayer: Some layer has no rule. The message names it by its path.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        names: dict[int, str] = {}
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            names.setdefault(id(tensor), name)  # a tied parameter goes by its first name
+        self.steps = tuple(_steps(model, "", names))
+
+    def propagate(self, boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
+        """Bounds of the output, in the dtype of ``boxes`` and ``x``."""
+        for step in self.steps:
+            x = step(boxes, x, arithmetic)
+        return x
+
+    def before_last(self, boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
+        """Bounds of the last step's input."""
+        for step in self.steps[:-1]:
+            x = step(boxes, x, arithmetic)
+        return x
+
+    @property
+    def head(self) -> Step | None:
+        """The last step, if it is a Linear layer: margins are bounded through it as one expression."""
+        last = self.steps[-1] if self.steps else None
+        return last if last is not None and isinstance(last.layer, nn.Linear) else None
+
+
+def _steps(module: nn.Module, path: str, names: Mapping[int, str]) -> list[Step]:
+    where = f"layer '{path}'" if path else "the model itself"
+    kind = type(module).__name__
+    if module._forward_hooks or module._forward_pre_hooks:
+        raise UnsupportedLayer(f"{where} ({kind}) has forward hooks, which may change its output: remove them first")
+    if parametrize.is_parametrized(module):
+        raise UnsupportedLayer(
+            f"{where} ({kind}) is parametrized: call torch.nn.utils.parametrize.remove_parametrizations first"
+        )
+    found = rule_for(module)
+    if found is not None:
+        tensors = (*module.named_parameters(), *module.named_buffers())
+        return [Step(path, module, found, {local: names[id(tensor)] for local, tensor in tensors})]
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+        children = (
+            (f"{path}.{name}" if path else name, child) for name, child in module._modules.items() if child is not None
+        )
+        return [step for name, child in children for step in _steps(child, name, names)]
+    raise UnsupportedLayer(
+        f"{where} ({kind}) has no rule: add one with @intercontinet.rule({kind}), or build the model from Sequential and "
+        f"{', '.join(known_layers())}"
+    )

@@ -1,0 +1,74 @@
+"""Pooling: a maximum is monotone and exact, an average is a sum of equally weighted terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import ceil
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from intercontinet.bounds.activation import monotone
+from intercontinet.bounds.arithmetic import NUDGE, Arithmetic
+from intercontinet.bounds.registry import rule
+from intercontinet.errors import UnsupportedLayer
+from intercontinet.interval import Interval
+
+Parameters = Mapping[str, Interval]
+Pool = Callable[[Tensor], Tensor]
+
+
+@rule(nn.MaxPool1d, nn.MaxPool2d)
+def max_pool(
+    layer: nn.MaxPool1d | nn.MaxPool2d, parameters: Parameters, x: Interval, arithmetic: Arithmetic
+) -> Interval:
+    """The largest entry of each window: no rounding, and the edges of the maximum are the maxima of the edges."""
+    pool: Callable[..., Tensor] = F.max_pool1d if isinstance(layer, nn.MaxPool1d) else F.max_pool2d
+    if layer.return_indices:
+        raise UnsupportedLayer(f"{layer} returns indices as well: use return_indices=False")
+
+    def f(t: Tensor) -> Tensor:
+        return pool(t, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode)
+
+    return monotone(f, x, x.nonnegative)
+
+
+@rule(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d)
+def adaptive_max_pool(
+    layer: nn.AdaptiveMaxPool1d | nn.AdaptiveMaxPool2d, parameters: Parameters, x: Interval, arithmetic: Arithmetic
+) -> Interval:
+    """As :func:`max_pool`, with windows that follow from the output's size."""
+    if layer.return_indices:
+        raise UnsupportedLayer(f"{layer} returns indices as well: use return_indices=False")
+    return monotone(layer.forward, x, x.nonnegative)
+
+
+@rule(nn.AvgPool1d, nn.AvgPool2d)
+def avg_pool(
+    layer: nn.AvgPool1d | nn.AvgPool2d, parameters: Parameters, x: Interval, arithmetic: Arithmetic
+) -> Interval:
+    """The mean of each window; its sum is at most window-size times as large."""
+    kernel = layer.kernel_size
+    window = kernel**2 if isinstance(kernel, int) else 1
+    if not isinstance(kernel, int):
+        for side in kernel:
+            window *= side
+    return _average(layer.forward, x, window, arithmetic)
+
+
+@rule(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
+def adaptive_avg_pool(
+    layer: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d, parameters: Parameters, x: Interval, arithmetic: Arithmetic
+) -> Interval:
+    """As :func:`avg_pool`; a window spans at most ceil(in / out) + 1 entries each way."""
+    size = layer.output_size
+    sizes: tuple[int | None, ...] = size if isinstance(size, tuple) else (size, size)
+    window = 1
+    for inner, outer in zip(reversed(x.shape), reversed(sizes), strict=False):
+        window *= 1 if outer is None else ceil(inner / outer) + 1
+    return _average(layer.forward, x, window, arithmetic)
+
+
+def _average(pool: Pool, x: Interval, window: int, arithmetic: Arithmetic) -> Interval:
+    out = monotone(pool, x, x.nonnegative)
+    return arithmetic.products(out, lambda: pool(x.magnitude + NUDGE), terms=window + 1, growth=float(window))

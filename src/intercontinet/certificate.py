@@ -1,0 +1,283 @@
+"""Floors and certificates: count what no weight in a region can get wrong, record it, save it, hold weights against it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from intercontinet.architecture import architecture_hash
+from intercontinet.bounds import Float32, Network, Real, certain, in_float64, worst_margins
+from intercontinet.data import Data, check_inputs, check_labels, collect, fingerprint
+from intercontinet.errors import CertificateError, InvalidRegion, Violation
+from intercontinet.files import read_header, seal, unseal, write_atomically
+from intercontinet.inference import EXAMPLES_AT_ONCE, outputs_of, positions, right
+from intercontinet.interval import Interval
+from intercontinet.region import Region, State
+from intercontinet.version import __version__
+
+FORMAT = "intercontinet certificate"
+FORMAT_VERSION = 1
+PROMISE = (
+    "For every float32 weight vector inside the region, evaluated in float32 in any summation order, at least 'certified' of "
+    "the 'total' examples of each task are classified right. TF32, half precision, Winograd and FFT convolutions are not covered."
+)
+
+
+@final
+@dataclass(frozen=True)
+class TaskFloor:
+    """How much of one task is certain.
+
+    Attributes:
+        task: The task's name.
+        certified: Number of examples that no weight in the region can get wrong.
+        total: Number of examples counted.
+        correct: Number of examples that the model got right when it was certified.
+        classes: The outputs that took part, or None for all.
+        keep: The share of ``correct`` that was asked for, or None.
+        data: Hash of the examples, whatever their order.
+    """
+
+    task: str
+    certified: int
+    total: int
+    correct: int
+    classes: tuple[int, ...] | None = None
+    keep: float | None = None
+    data: str = ""
+
+    @property
+    def floor(self) -> float:
+        """Accuracy on these examples that no weight in the region falls below."""
+        return self.certified / self.total
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the model's own weights on these examples, when it was certified."""
+        return self.correct / self.total
+
+    @property
+    def kept(self) -> bool:
+        """Whether the floor is as high as was asked for."""
+        return self.keep is None or self.certified >= self.keep * self.correct
+
+    def __str__(self) -> str:
+        promise = "" if self.kept else f" - NOT the {self.keep:.0%} of its accuracy that was asked for"
+        return f"{self.task or 'data'}: {self.certified} of {self.total} certain ({self.floor:.1%}), accuracy {self.accuracy:.1%}{promise}"
+
+
+@torch.no_grad()
+def certify(
+    model: nn.Module,
+    region: Region,
+    data: Data,
+    *,
+    task: str = "",
+    classes: Sequence[int] | None = None,
+    keep: float | None = None,
+    joint: bool = True,
+) -> TaskFloor:
+    """Count the examples that every weight in the region classifies right, in float32, in any summation order.
+
+    Args:
+        model: The module; its own weights give ``accuracy``, the region gives ``certified``.
+        region: The box of weights.
+        data: Examples.
+        task: A name for the record.
+        classes: The outputs that take part, where each task has a head of its own; labels name outputs.
+        keep: A share of today's accuracy to hold the result against (see :attr:`TaskFloor.kept`).
+        joint: Whether margins are bounded as one expression; False is the paper's looser definition.
+
+    >>> model = nn.Linear(2, 2)
+    >>> data = torch.randn(8, 2), torch.randint(2, (8,))
+    >>> floor = certify(model, Region.around(model, 0.01), data)
+    >>> floor.certified <= floor.correct <= floor.total
+    True
+    """
+    region.check_fits(model)
+    x, y = collect(data)
+    check_inputs(x, next(iter(region.lower.values())).device)
+    check_labels(y, len(x), outputs_of(model, x), classes)
+    labels, index = positions(y, classes)
+    return TaskFloor(
+        task=task,
+        certified=int(certain_examples(model, region, x, labels, index, joint).sum()),
+        total=len(x),
+        correct=int(right(model, {}, x, labels, index).sum()),
+        classes=None if classes is None else tuple(classes),
+        keep=keep,
+        data=fingerprint(x, y),
+    )
+
+
+@torch.no_grad()
+def certain_examples(
+    model: nn.Module,
+    region: Region,
+    x: Tensor,
+    labels: Tensor,
+    classes: Tensor | None,
+    joint: bool = True,
+    quick: bool = False,
+) -> Tensor:
+    """Which examples are certain, [examples]: :func:`certify` without its checks, for those who call it often.
+
+    ``quick`` computes in float32 and ignores rounding: a fast guess, never a promise.
+    """
+    network = Network(model)
+    boxes = region.intervals(torch.float32 if quick else torch.float64)
+    arithmetic = Real(exact=True) if quick else Float32()
+    parts = []
+    for start in range(0, len(x), EXAMPLES_AT_ONCE):
+        batch = Interval.point(x[start : start + EXAMPLES_AT_ONCE])
+        batch = batch if quick else in_float64(batch)
+        own = labels[start : start + EXAMPLES_AT_ONCE]
+        parts.append(certain(worst_margins(network, boxes, batch, own, arithmetic, classes, joint), own))
+    return torch.cat(parts)
+
+
+def _versions() -> dict[str, str]:
+    return {"intercontinet": __version__, "torch": str(torch.__version__)}
+
+
+@final
+@dataclass(frozen=True)
+class Certificate:
+    """A region and the floors that hold everywhere inside it, oldest first.
+
+    Attributes:
+        region: The current region, inside all earlier ones.
+        tasks: One floor per task.
+        architecture: Hash of the model's layers, settings, names and shapes.
+        method: What made it.
+    """
+
+    region: Region
+    tasks: tuple[TaskFloor, ...]
+    architecture: str
+    method: str = ""
+    versions: dict[str, str] = field(default_factory=_versions)
+
+    @classmethod
+    def of(cls, model: nn.Module, region: Region, tasks: Sequence[TaskFloor] = (), method: str = "") -> Certificate:
+        """A certificate for this architecture. The floors must have been counted in regions that hold this one."""
+        return cls(region, tuple(tasks), architecture_hash(model), method)
+
+    def extended(self, region: Region, floor: TaskFloor) -> Certificate:
+        """The certificate after one more task, whose region must lie within this one's."""
+        if not region.within(self.region):
+            raise InvalidRegion(
+                "a certificate's regions must nest: the new one reaches outside, where old floors do not hold"
+            )
+        return replace(self, region=region, tasks=(*self.tasks, floor))
+
+    def save(self, path: str | Path) -> None:
+        """Write the ``.icn`` file, whole or not at all."""
+        record = {
+            "architecture": self.architecture,
+            "method": self.method,
+            "promise": PROMISE,
+            "tasks": [asdict(floor) for floor in self.tasks],
+            "versions": self.versions,
+        }
+        tensors = {}
+        for name, lower in self.region.lower.items():
+            upper = self.region.upper[name]
+            if torch.equal(lower, upper):
+                tensors[f"point/{name}"] = lower
+            else:
+                tensors[f"lower/{name}"], tensors[f"upper/{name}"] = lower, upper
+        metadata = {"format": FORMAT, "version": str(FORMAT_VERSION), "record": json.dumps(record, sort_keys=True)}
+        write_atomically(path, seal(tensors, metadata))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Certificate:
+        """Read an ``.icn`` file.
+
+        Raises:
+            CertificateError: It is truncated, altered, foreign, or of a newer version.
+        """
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise CertificateError(f"cannot read {path}: {error.strerror or error}") from error
+        metadata = read_header(path, content)
+        if metadata.get("format") != FORMAT:
+            raise CertificateError(f"{path} is a safetensors file, but no certificate of this package")
+        if metadata.get("version") != str(FORMAT_VERSION):
+            raise CertificateError(
+                f"{path} is of format version {metadata.get('version')!r}; this release reads {FORMAT_VERSION}: upgrade intercontinet"
+            )
+        tensors = unseal(path, content)
+        try:
+            return cls._from_parts(tensors, json.loads(metadata["record"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CertificateError(f"{path} has an incomplete record: {error}") from error
+
+    @classmethod
+    def _from_parts(cls, tensors: dict[str, Tensor], record: dict[str, Any]) -> Certificate:
+        lower, upper = {}, {}
+        for key, tensor in tensors.items():
+            kind, name = key.split("/", 1)
+            if kind in ("lower", "point"):
+                lower[name] = tensor
+            if kind in ("upper", "point"):
+                upper[name] = tensor
+        floors = (
+            TaskFloor(**{**floor, "classes": None if floor["classes"] is None else tuple(floor["classes"])})
+            for floor in record["tasks"]
+        )
+        return cls(
+            Region(lower, upper),
+            tuple(floors),
+            str(record["architecture"]),
+            str(record["method"]),
+            dict(record["versions"]),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """Weights lie inside a certified region, so that every floor of its certificate holds for them. Always true: else, Violation."""
+
+    floors: tuple[TaskFloor, ...]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return "\n".join(["every floor holds:", *(f"  {floor}" for floor in self.floors)])
+
+
+def verify(model: nn.Module | State, certificate: Certificate) -> Verdict:
+    """Hold weights against a certificate: no data is needed.
+
+    Args:
+        model: A module, or a state dict, of which only names and shapes can be compared.
+        certificate: What was promised.
+
+    Raises:
+        Violation: A parameter lies outside the region; it is named, and by how much.
+        CertificateError: The module is of another architecture.
+        RegionMismatch: Names or shapes differ.
+    """
+    if isinstance(model, nn.Module) and architecture_hash(model) != certificate.architecture:
+        certificate.region.check_fits(model)
+        raise CertificateError(
+            "the certificate is for another architecture: names and shapes fit, but the layers or their settings differ"
+        )
+    region = certificate.region
+    if isinstance(model, nn.Module):
+        region = region.to(next(model.parameters()).device)
+    outside = region.excess(model)
+    if outside:
+        first, *others = outside
+        raise Violation(first, outside[first], tuple(others))
+    return Verdict(certificate.tasks)

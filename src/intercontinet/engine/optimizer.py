@@ -1,0 +1,76 @@
+"""Gradient steps on a stack of parameter vectors, one row a seed: rows that hold still change in nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import torch
+from torch import Tensor
+
+State = tuple[Tensor, ...]
+
+
+class Optimizer(Protocol):
+    """What the loop asks of an optimizer. ``rate`` is its learning rate."""
+
+    @property
+    def rate(self) -> float: ...
+
+    def start(self, values: Tensor) -> State:
+        """Its memory before the first step."""
+        ...
+
+    def step_(self, values: Tensor, gradient: Tensor, state: State, moving: Tensor | None) -> None:
+        """Move ``values`` [seeds, entries] in place; ``moving`` [seeds] says which rows do, None that all do."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class SGD:
+    """values -= rate * gradient.
+
+    >>> values = torch.ones(1, 2)
+    >>> SGD(0.5).step_(values, torch.tensor([[1.0, 0.0]]), (), None)
+    >>> values
+    tensor([[0.5000, 1.0000]])
+    """
+
+    rate: float
+
+    def start(self, values: Tensor) -> State:
+        return ()
+
+    def step_(self, values: Tensor, gradient: Tensor, state: State, moving: Tensor | None) -> None:
+        if moving is not None:
+            gradient = torch.where(moving[:, None], gradient, 0)
+        values.sub_(gradient, alpha=self.rate)
+
+
+@final
+@dataclass(frozen=True)
+class Adam:
+    """Adam with bias correction; each seed counts its own steps."""
+
+    rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def start(self, values: Tensor) -> State:
+        return torch.zeros_like(values), torch.zeros_like(values), torch.zeros_like(values[:, :1])
+
+    def step_(self, values: Tensor, gradient: Tensor, state: State, moving: Tensor | None) -> None:
+        mean, square, count = state
+        if moving is not None:
+            still = ~moving[:, None]
+            before = [t.clone() for t in (values, mean, square, count)]
+        mean.lerp_(gradient, 1 - self.beta1)
+        square.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
+        count.add_(1)
+        scale = torch.sqrt(1 - self.beta2**count) / (1 - self.beta1**count)
+        values.sub_(mean * (self.rate * scale) / (square.sqrt().add_(self.epsilon)))
+        if moving is not None:
+            for tensor, old in zip((values, mean, square, count), before, strict=True):
+                tensor.copy_(torch.where(still, old, tensor))

@@ -1,0 +1,105 @@
+"""Files that are whole or not there: atomic writes, and a safetensors file that carries a hash of all its bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+from torch import Tensor, nn
+
+from intercontinet.errors import CertificateError, WriteError
+
+_BLANK = "0" * 64
+_MARK = b'"sha256":"'
+_LONGEST_HEADER = 100_000_000
+
+
+def write_atomically(path: str | Path, content: bytes) -> None:
+    """Write a file so that it is complete or, on any failure, as it was before.
+
+    Raises:
+        WriteError: The folder is missing or read-only, the disk is full, ...
+    """
+    target = Path(path)
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise WriteError(
+            f"cannot write {target}: {error.strerror or error}. Nothing was changed: check the folder and the space left"
+        ) from error
+
+
+def save_weights(model: nn.Module, path: str | Path) -> None:
+    """A model's state dict as plain safetensors."""
+    state = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
+    write_atomically(path, safetensors.torch.save(state))
+
+
+def load_weights(path: str | Path) -> dict[str, Tensor]:
+    """A state dict from safetensors.
+
+    Raises:
+        CertificateError: The file cannot be read as safetensors.
+    """
+    try:
+        return safetensors.torch.load_file(str(path))
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CertificateError(f"cannot read weights from {path}: {error}") from error
+
+
+def seal(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """A safetensors file whose metadata holds the SHA-256 of the whole file, counted with that field zeroed."""
+    whole = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+    content = safetensors.torch.save(whole, {**metadata, "sha256": _BLANK})
+    return content.replace(_MARK + _BLANK.encode(), _MARK + hashlib.sha256(content).hexdigest().encode(), 1)
+
+
+def read_header(path: str | Path, content: bytes) -> dict[str, str]:
+    """The metadata of a safetensors file's bytes.
+
+    Raises:
+        CertificateError: It is no safetensors file, or is cut short.
+    """
+    size = int.from_bytes(content[:8], "little") if len(content) >= 8 else -1
+    if size < 0 or size > _LONGEST_HEADER or 8 + size > len(content):
+        raise CertificateError(
+            f"{path} is not a certificate, or is cut short ({len(content)} bytes): take a fresh copy"
+        )
+    try:
+        header = json.loads(content[8 : 8 + size])
+        metadata = header["__metadata__"]
+        return {str(key): str(value) for key, value in metadata.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise CertificateError(f"{path} is not a certificate: its header cannot be read") from None
+
+
+def unseal(path: str | Path, content: bytes) -> dict[str, Tensor]:
+    """The tensors of a sealed file, if not one bit of it has changed.
+
+    Raises:
+        CertificateError: The hash does not fit the bytes.
+    """
+    start = content.find(_MARK) + len(_MARK)
+    claimed = content[start : start + 64]
+    blank = content[:start] + _BLANK.encode() + content[start + 64 :]
+    if start < len(_MARK) or hashlib.sha256(blank).hexdigest().encode() != claimed:
+        raise CertificateError(f"{path} was altered or damaged: its bytes do not fit their SHA-256. Take a fresh copy")
+    try:
+        return safetensors.torch.load(content)
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise CertificateError(f"{path} holds no readable tensors: {error}") from error
