@@ -2,8 +2,9 @@
 
     python benchmarks/steps.py [--rounds N]
 
-Everything is measured in turn, round after round, and the median of the rounds' ratios is printed, so that a slow moment of
-the machine slows both sides. A step includes drawing its batch. A certification pass is per batch of the same size.
+Everything is measured in turn, round after round, and the median of the rounds' ratios is printed, so that a slow
+moment of the machine slows both sides. A step includes drawing its batch. A certification pass is per batch of the
+same size.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def contenders(net: nn.Module, x: Tensor, y: Tensor) -> dict[str, Callable[[], o
         for step in range(STEPS):
             rows = order[step * BATCH : (step + 1) * BATCH]
             optimizer.zero_grad()
-            F.cross_entropy(net(x[rows]), y[rows]).backward()
+            torch.autograd.backward(F.cross_entropy(net(x[rows]), y[rows]))
             optimizer.step()
 
     region = icn.Region.around(net, RADIUS)
@@ -96,9 +97,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     torch.manual_seed(0)
-    print(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.processor() or platform.machine()}, batch {BATCH}"
-    )
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}, batch {BATCH}")
     for name, build in {"784-400-400-10": mlp, "small convolutional net": convnet}.items():
         net, x = build()
         ratios, plain = measure(contenders(net, x, torch.randint(10, (len(x),))), rounds)

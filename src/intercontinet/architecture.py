@@ -6,7 +6,7 @@ import hashlib
 
 from torch import nn
 
-_IRRELEVANT = {"inplace", "training", "momentum", "p"}  # no influence on an evaluated output
+_IRRELEVANT = {"inplace", "training"}  # no influence on an evaluated output
 
 
 def describe(model: nn.Module) -> list[str]:
@@ -36,8 +36,14 @@ def architecture_hash(model: nn.Module) -> str:
 def _settings(module: nn.Module) -> list[tuple[str, object]]:
     declared = getattr(module, "__constants__", None)
     known = vars(module)
-    keys = [key for key in declared if key in known] if declared else sorted(known)
+    torchs_own = type(module).__module__.startswith("torch.nn.")  # others may add settings that they do not declare
+    keys = [key for key in declared if key in known] if declared and torchs_own else sorted(known)
     plain = (bool, int, float, str, tuple, type(None))
-    return [
-        (k, known[k]) for k in keys if not k.startswith("_") and k not in _IRRELEVANT and isinstance(known[k], plain)
-    ]
+    skipped = _IRRELEVANT | _irrelevant_to(module)
+    return [(k, known[k]) for k in keys if not k.startswith("_") and k not in skipped and isinstance(known[k], plain)]
+
+
+def _irrelevant_to(module: nn.Module) -> set[str]:
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return {"p"}
+    return {"momentum"} if isinstance(module, nn.modules.batchnorm._NormBase) else set()

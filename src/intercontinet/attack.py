@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from intercontinet.data import Data, check_inputs, check_labels, collect
+from intercontinet.errors import InvalidSetting
 from intercontinet.inference import evaluated, logits, outputs_of, positions, right
 from intercontinet.region import Region
 
@@ -43,8 +44,9 @@ def attack(
     """Projected gradient ascent over the weights, from several starts.
 
     The first start is the model itself (moved into the region), the second the corner that a first-order look calls the
-    worst, the others random corners. Steps follow the gradient's sign, scaled by each weight's room, and shrink. Odd starts
-    raise the cross-entropy, even ones a smooth count of errors, which does not waste its pull on examples already lost.
+    worst, the others random corners. Steps follow the gradient's sign, scaled by each weight's room, and shrink. Odd
+    starts raise the cross-entropy, even ones a smooth count of errors, which does not waste its pull on examples
+    already lost.
 
     Args:
         model: The module; unchanged.
@@ -56,6 +58,8 @@ def attack(
         steps: Steps from each.
         batch_size: Examples per step, drawn anew each time where there are more.
     """
+    if starts < 1 or steps < 0 or batch_size < 1:
+        raise InvalidSetting("starts and batch_size must be at least 1, and steps not negative")
     state = region.check_fits(model)
     x, y = collect(data)
     check_inputs(x, next(iter(state.values())).device)
@@ -75,7 +79,8 @@ def attack(
         return {name: torch.zeros_like(free[name]) if grad is None else grad for name, grad in pairs}
 
     worst: Attack | None = None
-    for start in range(max(1, starts)):
+    uncounted = {name: t.clone() for name, t in model.state_dict().items() if not t.is_floating_point()}
+    for start in range(starts):
         soft_count = start % 2 == 0
         weights = box.nearest(state)
         if start == 1:
@@ -85,7 +90,7 @@ def attack(
         for step in range(steps + 1):
             found = int(right(model, weights, x, labels, index).sum()) / len(x)
             if worst is None or found < worst.accuracy:
-                worst = Attack(found, {name: tensor.clone() for name, tensor in weights.items()})
+                worst = Attack(found, {name: tensor.clone() for name, tensor in weights.items()} | uncounted)
             if step < steps:
                 weights = box.step(weights, gradient(weights, soft_count), 0.5 * (1 - step / steps))
     assert worst is not None

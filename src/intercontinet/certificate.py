@@ -1,9 +1,10 @@
-"""Floors and certificates: count what no weight in a region can get wrong, record it, save it, hold weights against it."""
+"""Floors and certificates: count what no weight in a region gets wrong, record it, save it, hold weights against it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -16,16 +17,17 @@ from intercontinet.bounds import Float32, Network, Real, certain, in_float64, wo
 from intercontinet.data import Data, check_inputs, check_labels, collect, fingerprint
 from intercontinet.errors import CertificateError, InvalidRegion, Violation
 from intercontinet.files import read_header, seal, unseal, write_atomically
-from intercontinet.inference import EXAMPLES_AT_ONCE, outputs_of, positions, right
+from intercontinet.inference import EXAMPLES_AT_ONCE, evaluated, outputs_of, positions, right
 from intercontinet.interval import Interval
-from intercontinet.region import Region, State
+from intercontinet.region import Region, State, state_of
 from intercontinet.version import __version__
 
 FORMAT = "intercontinet certificate"
 FORMAT_VERSION = 1
 PROMISE = (
-    "For every float32 weight vector inside the region, evaluated in float32 in any summation order, at least 'certified' of "
-    "the 'total' examples of each task are classified right. TF32, half precision, Winograd and FFT convolutions are not covered."
+    "For every float32 weight vector inside the region, evaluated in float32 in any summation order, at least "
+    "'certified' of the 'total' examples of each task are classified right. TF32, half precision, Winograd and FFT "
+    "convolutions are not covered."
 )
 
 
@@ -69,7 +71,8 @@ class TaskFloor:
 
     def __str__(self) -> str:
         promise = "" if self.kept else f" - NOT the {self.keep:.0%} of its accuracy that was asked for"
-        return f"{self.task or 'data'}: {self.certified} of {self.total} certain ({self.floor:.1%}), accuracy {self.accuracy:.1%}{promise}"
+        count = f"{self.certified} of {self.total} certain ({self.floor:.1%})"
+        return f"{self.task or 'data'}: {count}, accuracy {self.accuracy:.1%}{promise}"
 
 
 @torch.no_grad()
@@ -134,11 +137,12 @@ def certain_examples(
     boxes = region.intervals(torch.float32 if quick else torch.float64)
     arithmetic = Real(exact=True) if quick else Float32()
     parts = []
-    for start in range(0, len(x), EXAMPLES_AT_ONCE):
-        batch = Interval.point(x[start : start + EXAMPLES_AT_ONCE])
-        batch = batch if quick else in_float64(batch)
-        own = labels[start : start + EXAMPLES_AT_ONCE]
-        parts.append(certain(worst_margins(network, boxes, batch, own, arithmetic, classes, joint), own))
+    with evaluated(model) if quick else nullcontext():  # sound arithmetic ignores Dropout by itself
+        for start in range(0, len(x), EXAMPLES_AT_ONCE):
+            batch = Interval.point(x[start : start + EXAMPLES_AT_ONCE])
+            batch = batch if quick else in_float64(batch)
+            own = labels[start : start + EXAMPLES_AT_ONCE]
+            parts.append(certain(worst_margins(network, boxes, batch, own, arithmetic, classes, joint), own))
     return torch.cat(parts)
 
 
@@ -189,7 +193,7 @@ class Certificate:
         tensors = {}
         for name, lower in self.region.lower.items():
             upper = self.region.upper[name]
-            if torch.equal(lower, upper):
+            if torch.equal(lower.view(torch.int32), upper.view(torch.int32)):  # bits, since -0 equals 0
                 tensors[f"point/{name}"] = lower
             else:
                 tensors[f"lower/{name}"], tensors[f"upper/{name}"] = lower, upper
@@ -212,7 +216,8 @@ class Certificate:
             raise CertificateError(f"{path} is a safetensors file, but no certificate of this package")
         if metadata.get("version") != str(FORMAT_VERSION):
             raise CertificateError(
-                f"{path} is of format version {metadata.get('version')!r}; this release reads {FORMAT_VERSION}: upgrade intercontinet"
+                f"{path} is of format version {metadata.get('version')!r}; this release reads {FORMAT_VERSION}: "
+                "upgrade intercontinet"
             )
         tensors = unseal(path, content)
         try:
@@ -245,7 +250,10 @@ class Certificate:
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """Weights lie inside a certified region, so that every floor of its certificate holds for them. Always true: else, Violation."""
+    """Weights lie inside a certified region, so that every floor of its certificate holds for them.
+
+    Always true, so that ``assert verify(...)`` reads well: weights that left the region raise :class:`Violation`.
+    """
 
     floors: tuple[TaskFloor, ...]
 
@@ -273,10 +281,8 @@ def verify(model: nn.Module | State, certificate: Certificate) -> Verdict:
         raise CertificateError(
             "the certificate is for another architecture: names and shapes fit, but the layers or their settings differ"
         )
-    region = certificate.region
-    if isinstance(model, nn.Module):
-        region = region.to(next(model.parameters()).device)
-    outside = region.excess(model)
+    device = next(iter(state_of(model).values())).device
+    outside = certificate.region.to(device).excess(model)
     if outside:
         first, *others = outside
         raise Violation(first, outside[first], tuple(others))

@@ -25,12 +25,12 @@ def collect(data: Data) -> tuple[Tensor, Tensor]:
     if isinstance(data, (tuple, list)):
         if len(data) != 2 or not all(isinstance(part, Tensor) for part in data):
             raise InvalidData("data must be a pair of tensors (x, y), a Dataset or a DataLoader of such pairs")
-        return data[0], data[1]
+        return _on_one_device(data[0], data[1])
     if isinstance(data, DataLoader):
         parts = list(_pairs(data))
         if not parts:
             raise InvalidData("the DataLoader yields no batch: there is nothing to learn or certify")
-        return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+        return _on_one_device(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]))
     if isinstance(data, Dataset):
         return collect(DataLoader(data, batch_size=256))
     raise InvalidData(f"data must be a pair of tensors (x, y), a Dataset or a DataLoader, not {type(data).__name__}")
@@ -40,12 +40,23 @@ def _pairs(loader: DataLoader[Any]) -> Iterator[tuple[Tensor, Tensor]]:
     for batch in loader:
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             raise InvalidData("every batch of the DataLoader must be a pair (x, y)")
-        yield batch[0], torch.as_tensor(batch[1])
+        if not all(isinstance(part, Tensor) for part in batch):
+            kinds = " and ".join(type(part).__name__ for part in batch)
+            raise InvalidData(
+                f"every batch of the DataLoader must be a pair of tensors, not {kinds}: convert in the Dataset"
+            )
+        yield batch[0], batch[1]
+
+
+def _on_one_device(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    if x.device != y.device:
+        raise DeviceMismatch(f"inputs are on {x.device} and labels on {y.device}: move one with .to('{x.device}')")
+    return x, y
 
 
 def check_inputs(x: Tensor, device: torch.device) -> None:
     """Inputs must exist, be float32 and finite, and lie where the model is."""
-    if len(x) == 0:
+    if x.dim() == 0 or len(x) == 0:
         raise InvalidData("the data is empty: give at least one example")
     if x.dtype != torch.float32:
         kind = str(x.dtype).removeprefix("torch.")
@@ -66,6 +77,11 @@ def check_labels(y: Tensor, examples: int, outputs: int, classes: Sequence[int] 
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise InvalidData(f"labels are {str(y.dtype).removeprefix('torch.')}; expected whole numbers: pass y.long()")
     allowed = range(outputs) if classes is None else classes
+    for which in allowed:
+        if not 0 <= which < outputs or (classes is not None and list(classes).count(which) > 1):
+            raise InvalidData(
+                f"class {which} is given twice or out of range: the model's outputs are 0 to {outputs - 1}"
+            )
     for label in torch.unique(y).tolist():
         if label not in allowed:
             where = f"0 to {outputs - 1}" if classes is None else ", ".join(map(str, classes))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from intercontinet.errors import CertificateError, WriteError
@@ -36,18 +37,19 @@ def write_atomically(path: str | Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, target)
-    except OSError as error:
+    except BaseException as error:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
+        if not isinstance(error, OSError):
+            raise
         raise WriteError(
-            f"cannot write {target}: {error.strerror or error}. Nothing was changed: check the folder and the space left"
+            f"cannot write {target}: {error.strerror or error}. Nothing was changed: check folder and space left"
         ) from error
 
 
 def save_weights(model: nn.Module, path: str | Path) -> None:
     """A model's state dict as plain safetensors."""
-    state = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
-    write_atomically(path, safetensors.torch.save(state))
+    write_atomically(path, safetensors.torch.save(_apart(model.state_dict())))
 
 
 def load_weights(path: str | Path) -> dict[str, Tensor]:
@@ -64,9 +66,18 @@ def load_weights(path: str | Path) -> dict[str, Tensor]:
 
 def seal(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
     """A safetensors file whose metadata holds the SHA-256 of the whole file, counted with that field zeroed."""
-    whole = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
-    content = safetensors.torch.save(whole, {**metadata, "sha256": _BLANK})
+    plain = safetensors.torch.save(_apart(tensors))
+    size = int.from_bytes(plain[:8], "little")
+    header = {"__metadata__": {**metadata, "sha256": _BLANK}, **json.loads(plain[8 : 8 + size])}
+    text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()  # safetensors itself shuffles metadata
+    text += b" " * (-len(text) % 8)
+    content = len(text).to_bytes(8, "little") + text + plain[8 + size :]
     return content.replace(_MARK + _BLANK.encode(), _MARK + hashlib.sha256(content).hexdigest().encode(), 1)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies that share no memory, which safetensors refuses."""
+    return {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
 
 
 def read_header(path: str | Path, content: bytes) -> dict[str, str]:
@@ -82,9 +93,8 @@ def read_header(path: str | Path, content: bytes) -> dict[str, str]:
         )
     try:
         header = json.loads(content[8 : 8 + size])
-        metadata = header["__metadata__"]
-        return {str(key): str(value) for key, value in metadata.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {str(key): str(value) for key, value in header.get("__metadata__", {}).items()}
+    except (ValueError, AttributeError, RecursionError):
         raise CertificateError(f"{path} is not a certificate: its header cannot be read") from None
 
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from intercontinet.errors import InvalidModel
+from intercontinet.errors import InvalidData, InvalidModel
 
 EXAMPLES_AT_ONCE = 512
 
 
 @contextmanager
 def evaluated(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode and true float32 products inside; every module's mode and torch's settings as before afterwards."""
+    """Evaluation mode and true float32 products inside; every module's mode and torch's settings are restored."""
     modes = [(module, module.training) for module in model.modules()]
     precision = torch.get_float32_matmul_precision()
     tf32 = torch.backends.cudnn.allow_tf32
@@ -45,7 +45,10 @@ def logits(model: nn.Module, state: Mapping[str, Tensor], x: Tensor, classes: Te
 def outputs_of(model: nn.Module, x: Tensor) -> int:
     """How many classes the model tells apart."""
     with evaluated(model):
-        return logits(model, {}, x[:1]).shape[1]
+        try:
+            return logits(model, {}, x[:1]).shape[1]
+        except RuntimeError as error:
+            raise InvalidData(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {error}") from error
 
 
 @torch.no_grad()

@@ -109,10 +109,14 @@ class Region:
                 )
             if low.device != up.device:
                 raise DeviceMismatch(f"the edges of '{name}' are on {low.device} and {up.device}: move both to one")
+            if low.device.type == "meta":
+                continue
             if not bool((low <= up).all()):
                 raise InvalidRegion(
                     f"a lower edge of '{name}' is NaN or lies above its upper edge: radii must not be negative"
                 )
+            if not bool(((low < torch.inf) & (up > -torch.inf)).all()):
+                raise InvalidRegion(f"no finite weight lies between the edges of '{name}': both are the same infinity")
         self.lower: Mapping[str, Tensor] = MappingProxyType({name: t.detach() for name, t in lower.items()})
         self.upper: Mapping[str, Tensor] = MappingProxyType({name: t.detach() for name, t in upper.items()})
 
@@ -130,6 +134,10 @@ class Region:
             for name in radius:
                 if name not in state:
                     raise RegionMismatch(f"a radius is given for '{name}', which the model lacks{nearest(name, state)}")
+                if isinstance(model, nn.Module) and _is_buffer(model, name):
+                    raise InvalidRegion(
+                        f"a radius is given for '{name}', a buffer: buffers are always points, leave it out"
+                    )
             radii = {name: radius.get(name, 0.0) for name in state}
         else:
             movable = {name for name in state if not (isinstance(model, nn.Module) and _is_buffer(model, name))}
@@ -189,11 +197,17 @@ class Region:
         return state
 
     def excess(self, model: nn.Module | State) -> dict[str, float]:
-        """How far outside each parameter lies (largest entry), for those that do; in the region's order."""
+        """How far outside each parameter lies (largest entry), for those that do; in the model's order.
+
+        Compared in float64, where differences of float32 numbers neither overflow nor vanish.
+        """
         state = self.check_fits(model)
         out = {}
         for name, weight in state.items():
-            beyond = torch.maximum(self.lower[name] - weight, weight - self.upper[name])
+            if weight.device.type == "meta":
+                raise InvalidModel(f"'{name}' is on the meta device and has no values: load the weights first")
+            at = weight.double()
+            beyond = torch.maximum(self.lower[name].double() - at, at - self.upper[name].double())
             if bool((beyond > 0).any()):
                 out[name] = float(beyond.max())
         return out
@@ -204,13 +218,20 @@ class Region:
 
     def within(self, other: Region) -> bool:
         """Whether this box lies inside another, compared bit for bit."""
-        if self.lower.keys() != other.lower.keys():
-            odd = sorted(self.lower.keys() ^ other.lower.keys())[0]
-            raise RegionMismatch(f"only one of the two regions bounds '{odd}': they are not of one model")
+        self._check_alike(other)
         return all(
             bool((other.lower[name] <= low).all() and (self.upper[name] <= other.upper[name]).all())
             for name, low in self.lower.items()
         )
+
+    def _check_alike(self, other: Region) -> None:
+        if self.lower.keys() != other.lower.keys():
+            odd = sorted(self.lower.keys() ^ other.lower.keys())[0]
+            raise RegionMismatch(f"only one of the two regions bounds '{odd}': they are not of one model")
+        for name, low in self.lower.items():
+            if low.shape != other.lower[name].shape:
+                shapes = f"{tuple(low.shape)} in one region and {tuple(other.lower[name].shape)} in the other"
+                raise RegionMismatch(f"'{name}' has shape {shapes}: they are not of one model")
 
     @torch.no_grad()
     def clamp_(self, model: nn.Module) -> None:
@@ -221,6 +242,7 @@ class Region:
 
     def clamped_into(self, other: Region) -> Region:
         """This region's edges, clamped into another's: the result always lies within ``other``."""
+        self._check_alike(other)
         pairs = {n: (other.lower[n], other.upper[n]) for n in self.lower}
         return Region(
             {n: torch.clamp(t, *pairs[n]) for n, t in self.lower.items()},
@@ -232,6 +254,8 @@ class Region:
 
         Up to one, the result lies within this region; at zero it is the point itself.
         """
+        if not 0 <= factor < math.inf:
+            raise InvalidRegion(f"the factor is {factor}: a region is scaled by a finite number that is not negative")
         state = self.check_fits(about)
 
         def moved(edges: State) -> dict[str, Tensor]:

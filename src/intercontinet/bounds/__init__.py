@@ -52,7 +52,7 @@ def bounds(model: nn.Module, region: Region, x: Tensor | Interval) -> Interval:
 
 def in_float64(x: Interval) -> Interval:
     """The same interval, exactly, in float64; known to be non-negative when every entry is."""
-    nonnegative = x.nonnegative or bool((x.lower >= 0).all())
+    nonnegative = bool((x.lower >= 0).all())
     if x.is_point:
         return Interval.point(x.lower.double(), nonnegative)
     return Interval(x.lower.double(), x.upper.double(), nonnegative)

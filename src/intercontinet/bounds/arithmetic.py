@@ -80,10 +80,10 @@ class Float32:
     r"""Bounds computed in float64 and widened so that they hold for every float32 evaluation.
 
     A float32 sum of :math:`n` products, in any order, with or without fused multiply-add, differs from the real one by
-    at most :math:`\gamma_n (|W||x| + |b|)`, :math:`\gamma_n = n u / (1 - n u)`, :math:`u = 2^{-24}`, plus what underflow
-    adds. Two is added to :math:`n` and a ten-thousandth to the result for the rounding of this very computation, whose
-    own unit is :math:`2^{-53}`. Flushing subnormal numbers to zero is covered; TF32, half precision, Winograd and FFT
-    convolutions are not.
+    at most :math:`\gamma_n (|W||x| + |b|)`, :math:`\gamma_n = n u / (1 - n u)`, :math:`u = 2^{-24}`, plus what
+    underflow adds. Two is added to :math:`n` and a ten-thousandth to the result for the rounding of this very
+    computation, whose own unit is :math:`2^{-53}`. Flushing subnormal numbers to zero is covered; TF32, half
+    precision, Winograd and FFT convolutions are not.
 
     Where float32 might overflow, both edges become NaN. NaN survives every later rule, so that such an example is
     never certified.

@@ -61,7 +61,8 @@ def convolution(
 
     >>> from intercontinet.bounds.arithmetic import Real
     >>> box = {"weight": Interval(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[1.0, 1.0]]]))}
-    >>> out = convolution(nn.Conv1d(1, 1, 2, bias=False), box, Interval.point(torch.tensor([[[1.0, 2.0, 4.0]]])), Real())
+    >>> x = Interval.point(torch.tensor([[[1.0, 2.0, 4.0]]]))
+    >>> out = convolution(nn.Conv1d(1, 1, 2, bias=False), box, x, Real())
     >>> out.lower, out.upper
     (tensor([[[1., 2.]]]), tensor([[[3., 6.]]]))
     """

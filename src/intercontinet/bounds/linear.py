@@ -52,7 +52,8 @@ def linear(layer: nn.Linear, parameters: Mapping[str, Interval], x: Interval, ar
 
     >>> from intercontinet.bounds.arithmetic import Real
     >>> box = {"weight": Interval(torch.tensor([[1.0, -2.0]]), torch.tensor([[2.0, 1.0]]))}
-    >>> out = linear(nn.Linear(2, 1, bias=False), box, Interval(torch.tensor([-1.0, 3.0]), torch.tensor([1.0, 4.0])), Real(exact=True))
+    >>> x = Interval(torch.tensor([-1.0, 3.0]), torch.tensor([1.0, 4.0]))
+    >>> out = linear(nn.Linear(2, 1, bias=False), box, x, Real(exact=True))
     >>> out.lower, out.upper  # [1, 2] * [-1, 1] + [-2, 1] * [3, 4] = [-2, 2] + [-8, 4]
     (tensor([-10.]), tensor([6.]))
     """

@@ -1,12 +1,12 @@
 r"""Worst-case margins: how far another class can get above the right one, over all weights of a box.
 
-``margins[i, j]`` bounds :math:`z_j - z_y` from above for example i with label y; entry y itself is zero. Example i is certain
-when all others are negative. Since cross-entropy depends on differences alone, ``cross_entropy(margins, y)`` is the
-worst-case loss.
+``margins[i, j]`` bounds :math:`z_j - z_y` from above for example i with label y; entry y itself is zero. Example i is
+certain when all others are negative. Since cross-entropy depends on differences alone, ``cross_entropy(margins, y)``
+is the worst-case loss.
 
 Two forms. *Separate*, the paper's definition: :math:`\bar z_j - \underline z_y`. *Joint*: through a last linear layer,
-:math:`z_j - z_y = (W_j - W_y) h + b_j - b_y` is one expression in the same h, bounded as one. h cannot be high for j and low
-for y at once, so the joint form is never looser.
+:math:`z_j - z_y = (W_j - W_y) h + b_j - b_y` is one expression in the same h, bounded as one. h cannot be high for j
+and low for y at once, so the joint form is never looser.
 """
 
 from __future__ import annotations

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import nn
+from torch.nn.modules import module as module_hooks
 from torch.nn.utils import parametrize
 
 from intercontinet.bounds.arithmetic import Arithmetic
-from intercontinet.bounds.registry import Rule, known_layers, rule_for
+from intercontinet.bounds.linear import linear
+from intercontinet.bounds.registry import Rule, computes_like, known_layers, rule_for
 from intercontinet.errors import InterContiNetError, UnsupportedLayer
 from intercontinet.interval import Interval
 
@@ -46,6 +48,10 @@ class Network:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        if module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks:
+            raise UnsupportedLayer(
+                "torch has global forward hooks, which may change any layer's output: remove them first"
+            )
         names: dict[int, str] = {}
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             names.setdefault(id(tensor), name)  # a tied parameter goes by its first name
@@ -65,9 +71,9 @@ class Network:
 
     @property
     def head(self) -> Step | None:
-        """The last step, if it is a Linear layer: margins are bounded through it as one expression."""
+        """The last step, if it goes by Linear's rule: margins are bounded through it as one expression."""
         last = self.steps[-1] if self.steps else None
-        return last if last is not None and isinstance(last.layer, nn.Linear) else None
+        return last if last is not None and last.rule is linear else None
 
 
 def _steps(module: nn.Module, path: str, names: Mapping[int, str]) -> list[Step]:
@@ -83,12 +89,12 @@ def _steps(module: nn.Module, path: str, names: Mapping[int, str]) -> list[Step]
     if found is not None:
         tensors = (*module.named_parameters(), *module.named_buffers())
         return [Step(path, module, found, {local: names[id(tensor)] for local, tensor in tensors})]
-    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+    if isinstance(module, nn.Sequential) and computes_like(module, nn.Sequential):
         children = (
             (f"{path}.{name}" if path else name, child) for name, child in module._modules.items() if child is not None
         )
         return [step for name, child in children for step in _steps(child, name, names)]
     raise UnsupportedLayer(
-        f"{where} ({kind}) has no rule: add one with @intercontinet.rule({kind}), or build the model from Sequential and "
-        f"{', '.join(known_layers())}"
+        f"{where} ({kind}) has no rule: add one with @intercontinet.rule({kind}), or build the model from Sequential "
+        f"and {', '.join(known_layers())}"
     )

@@ -1,4 +1,4 @@
-"""BatchNorm with frozen statistics: one affine map a channel. While training it has no bound, since every batch moves it."""
+"""BatchNorm with frozen statistics: one affine map a channel. While training it has no bound: every batch moves it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from intercontinet.bounds.arithmetic import Arithmetic
+from intercontinet.bounds.arithmetic import LARGEST, NUDGE, Arithmetic
 from intercontinet.bounds.registry import rule
-from intercontinet.errors import TrainingMode, UnsupportedLayer
+from intercontinet.errors import InvalidRegion, TrainingMode, UnsupportedLayer
 from intercontinet.interval import Interval
 
 
@@ -19,7 +19,7 @@ def batch_norm(
 ) -> Interval:
     r"""[batch, channels, ...] -> the same: :math:`(x - m) / \sqrt{v + e} \cdot w + b` with saved mean m and variance v.
 
-    Implementations differ in where they multiply, so rounding is counted on :math:`(|x| + |m|) |w| / \sqrt{v + e} + |b|`.
+    Implementations differ in where they multiply: rounding is counted on :math:`(|x| + |m|) |w| / \sqrt{v + e} + |b|`.
     """
     if layer.training:
         raise TrainingMode(
@@ -31,10 +31,14 @@ def batch_norm(
     def column(values: Tensor) -> Tensor:
         return values.reshape(1, -1, *[1] * (x.lower.dim() - 2))
 
-    mean = column(parameters["running_mean"].centre)
-    scale = torch.rsqrt(column(parameters["running_var"].centre) + layer.eps)
+    for name in ("running_mean", "running_var"):
+        if not parameters[name].is_point:
+            raise InvalidRegion(
+                f"the region lets '{name}' roam: saved statistics must be points, so give it zero width"
+            )
+    mean = column(parameters["running_mean"].lower)
+    scale = torch.rsqrt(column(parameters["running_var"].lower) + layer.eps)
     out = Interval((x.lower - mean) * scale, (x.upper - mean) * scale)
-    size = (x.magnitude + mean.abs()) * scale
     if layer.affine:
         weight, bias = parameters["weight"], parameters["bias"]
         corners = [
@@ -44,5 +48,14 @@ def batch_norm(
         for corner in corners[1:]:
             lower, upper = torch.minimum(lower, corner), torch.maximum(upper, corner)
         out = Interval(lower + column(bias.lower), upper + column(bias.upper))
-        size = size * column(weight.magnitude) + column(bias.magnitude)
-    return arithmetic.products(out, lambda: size, terms=8)
+
+    def magnitude() -> Tensor:
+        size = x.magnitude + mean.abs()
+        normalised = (size + NUDGE) * scale + NUDGE  # factors may be flushed to zero before or after each product
+        if not layer.affine:
+            return normalised
+        slope, offset = column(parameters["weight"].magnitude), column(parameters["bias"].magnitude)
+        safe = torch.maximum(normalised, slope * scale) <= LARGEST  # whichever product comes first
+        return torch.where(safe, normalised * (slope + NUDGE) + size * NUDGE + offset, torch.inf)
+
+    return arithmetic.products(out, magnitude, terms=8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import ceil
+from math import ceil, prod
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,7 +22,10 @@ Pool = Callable[[Tensor], Tensor]
 def max_pool(
     layer: nn.MaxPool1d | nn.MaxPool2d, parameters: Parameters, x: Interval, arithmetic: Arithmetic
 ) -> Interval:
-    """The largest entry of each window: no rounding, and the edges of the maximum are the maxima of the edges."""
+    """The largest entry of each window: no rounding, and the edges of the maximum are the maxima of the edges.
+
+    Hardware may flush a subnormal entry to zero on the way.
+    """
     pool: Callable[..., Tensor] = F.max_pool1d if isinstance(layer, nn.MaxPool1d) else F.max_pool2d
     if layer.return_indices:
         raise UnsupportedLayer(f"{layer} returns indices as well: use return_indices=False")
@@ -30,7 +33,8 @@ def max_pool(
     def f(t: Tensor) -> Tensor:
         return pool(t, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode)
 
-    return monotone(f, x, x.nonnegative)
+    out = monotone(f, x, x.nonnegative)
+    return arithmetic.function(out, out, ulps=0)
 
 
 @rule(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d)
@@ -40,20 +44,21 @@ def adaptive_max_pool(
     """As :func:`max_pool`, with windows that follow from the output's size."""
     if layer.return_indices:
         raise UnsupportedLayer(f"{layer} returns indices as well: use return_indices=False")
-    return monotone(layer.forward, x, x.nonnegative)
+    out = monotone(layer.forward, x, x.nonnegative)
+    return arithmetic.function(out, out, ulps=0)
 
 
 @rule(nn.AvgPool1d, nn.AvgPool2d)
 def avg_pool(
     layer: nn.AvgPool1d | nn.AvgPool2d, parameters: Parameters, x: Interval, arithmetic: Arithmetic
 ) -> Interval:
-    """The mean of each window; its sum is at most window-size times as large."""
+    """The mean of each window; its sum is larger by the window's size, or by ``divisor_override``."""
     kernel = layer.kernel_size
-    window = kernel**2 if isinstance(kernel, int) else 1
-    if not isinstance(kernel, int):
-        for side in kernel:
-            window *= side
-    return _average(layer.forward, x, window, arithmetic)
+    window = kernel**2 if isinstance(kernel, int) else prod(kernel)
+    divisor = getattr(layer, "divisor_override", None) or window
+    if divisor < 0:
+        raise UnsupportedLayer(f"divisor_override = {divisor} turns averages upside down: use a positive one")
+    return _average(layer.forward, x, window, max(window, divisor), arithmetic)
 
 
 @rule(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
@@ -61,14 +66,14 @@ def adaptive_avg_pool(
     layer: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d, parameters: Parameters, x: Interval, arithmetic: Arithmetic
 ) -> Interval:
     """As :func:`avg_pool`; a window spans at most ceil(in / out) + 1 entries each way."""
-    size = layer.output_size
-    sizes: tuple[int | None, ...] = size if isinstance(size, tuple) else (size, size)
+    size, ways = layer.output_size, 1 if isinstance(layer, nn.AdaptiveAvgPool1d) else 2
+    sizes: tuple[int | None, ...] = size if isinstance(size, tuple) else (size,) * ways
     window = 1
     for inner, outer in zip(reversed(x.shape), reversed(sizes), strict=False):
         window *= 1 if outer is None else ceil(inner / outer) + 1
-    return _average(layer.forward, x, window, arithmetic)
+    return _average(layer.forward, x, window, window, arithmetic)
 
 
-def _average(pool: Pool, x: Interval, window: int, arithmetic: Arithmetic) -> Interval:
+def _average(pool: Pool, x: Interval, window: int, divisor: int, arithmetic: Arithmetic) -> Interval:
     out = monotone(pool, x, x.nonnegative)
-    return arithmetic.products(out, lambda: pool(x.magnitude + NUDGE), terms=window + 1, growth=float(window))
+    return arithmetic.products(out, lambda: pool(x.magnitude + NUDGE), terms=window + 1, growth=float(divisor))

@@ -1,15 +1,21 @@
 r"""The exact product of two boxes, in as few matrix products as their signs allow.
 
-With :math:`a^+ = \max(a, 0)`, :math:`a^- = \min(a, 0)`, and :math:`\cdot` any bilinear map (a matrix product, a convolution):
+With :math:`a^+ = \max(a, 0)`, :math:`a^- = \min(a, 0)`, and :math:`\cdot` any bilinear map (a matrix product, a
+convolution):
 
 * one factor a point: centre and radius, :math:`c = x \cdot w_c`, :math:`r = |x| \cdot w_r`: two products, exact;
-* :math:`x \ge 0`: :math:`\overline{xw} = \bar x \cdot \bar w^+ + \underline x \cdot \bar w^-`, and likewise below: four, exact;
-* either sign: :math:`\overline{xw} = \bar x^+ \bar w^+ + \underline x^+ \bar w^- + \bar x^- \underline w^+ + \underline x^- \underline w^- - C`,
-  eight products. The first four terms are the largest corner whenever one factor keeps its sign. When both change sign, two
-  corners compete, :math:`\underline x\,\underline w` and :math:`\bar x\,\bar w`; their sum is one too many, and
-  :math:`C = \sum \min(\underline x^- \underline w^-, \bar x^+ \bar w^+)` takes the smaller one back. C is no product of matrices,
-  so it is summed term by term, and only where there is something to sum. Rump's form (three products, at most 1.5
-  times as wide) replaces all of this where speed matters more than the last bit.
+* :math:`x \ge 0`: :math:`\overline{xw} = \bar x \cdot \bar w^+ + \underline x \cdot \bar w^-`, likewise below: four;
+* either sign: eight, and a correction C:
+
+.. math::
+    \overline{xw} = \bar x^+ \bar w^+ + \underline x^+ \bar w^-
+    + \bar x^- \underline w^+ + \underline x^- \underline w^- - C,
+    \qquad C = \sum \min(\underline x^- \underline w^-,\; \bar x^+ \bar w^+).
+
+The four products are the largest corner whenever one factor keeps its sign. When both change sign, two corners compete,
+:math:`\underline x\,\underline w` and :math:`\bar x\,\bar w`; their sum is one too many, and C takes the smaller one
+back. C is no product of matrices, so it is summed term by term, and only where there is something to sum. Rump's form
+(three products, at most 1.5 times as wide) replaces all of this where speed matters more than the last bit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which layer has which rule. A rule is a pure function from parameter intervals and an input interval to an output interval."""
+"""Which layer has which rule: a pure function from parameter intervals and an input interval to an output interval."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from intercontinet.interval import Interval
 Rule = Callable[[Any, Mapping[str, Interval], Interval, Arithmetic], Interval]
 RuleT = TypeVar("RuleT", bound=Rule)
 
+_COMPUTING = ("forward", "_conv_forward", "__call__", "_call_impl")  # methods that decide what a layer puts out
 _RULES: dict[type[nn.Module], Rule] = {}
 
 
 def rule(*layers: type[nn.Module]) -> Callable[[RuleT], RuleT]:
     """Register how bounds pass through layers of these types; the last one registered for a type counts.
 
-    The rule gets the layer, its parameters and saved buffers as intervals by name, the input, and the arithmetic, through
+    The rule gets the layer, its parameters and saved buffers as intervals by name, the input, and the arithmetic, to
     which it reports how much a float32 evaluation may round.
 
     >>> import torch
@@ -40,11 +41,18 @@ def rule(*layers: type[nn.Module]) -> Callable[[RuleT], RuleT]:
 
 
 def rule_for(layer: nn.Module) -> Rule | None:
-    """The rule of the layer's type, or of a base type whose ``forward`` it has not changed."""
+    """The rule of the layer's type, or of a base type whose computation it has not changed."""
     for base in type(layer).__mro__:
         if base in _RULES:
-            return _RULES[base] if type(layer).forward is base.forward else None
+            return _RULES[base] if computes_like(layer, base) else None
     return None
+
+
+def computes_like(layer: nn.Module, base: type[nn.Module]) -> bool:
+    """Whether neither the layer's type nor the layer itself replaces what ``base`` computes."""
+    return not any(
+        name in vars(layer) or getattr(type(layer), name, None) is not getattr(base, name, None) for name in _COMPUTING
+    )
 
 
 def known_layers() -> list[str]:

@@ -35,4 +35,4 @@ class Layout:
         """[..., entries] -> views by name, [..., *shape]."""
         parts = torch.split(vector, [shape.numel() for shape in self.shapes.values()], dim=-1)
         pairs = zip(self.shapes.items(), parts, strict=True)
-        return {name: part.unflatten(-1, shape) if shape else part.squeeze(-1) for (name, shape), part in pairs}
+        return {name: part.view((*vector.shape[:-1], *shape)) for (name, shape), part in pairs}

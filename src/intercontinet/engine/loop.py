@@ -1,7 +1,8 @@
 """The one training loop. One model is the case of one seed; many seeds train side by side through the same functions.
 
 A learner hands over an objective: a pure function of one seed's parameters, what that seed holds fixed, and a batch.
-Everything here carries a leading seed axis; :func:`torch.func.vmap` adds it to the objective, and a single seed goes without.
+Everything here carries a leading seed axis; :func:`torch.func.vmap` adds it to the objective; a single seed goes
+without.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Phase:
         optimizer: How to step.
         epochs: Passes over the data.
         batch_size: Examples a step; the last incomplete batch of an epoch is dropped.
-        pause: From statistics averaged over the last batches, [seeds, k], which seeds take no step now; they resume when
-            their averages no longer say so.
+        pause: From statistics averaged over the last batches, [seeds, k], which seeds take no step now; they resume
+            when their averages no longer say so.
     """
 
     name: str

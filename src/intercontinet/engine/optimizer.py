@@ -69,8 +69,8 @@ class Adam:
         mean.lerp_(gradient, 1 - self.beta1)
         square.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
         count.add_(1)
-        scale = torch.sqrt(1 - self.beta2**count) / (1 - self.beta1**count)
-        values.sub_(mean * (self.rate * scale) / (square.sqrt().add_(self.epsilon)))
+        root = torch.sqrt(1 - self.beta2**count)
+        values.sub_(mean * (self.rate * root / (1 - self.beta1**count)) / square.sqrt().add_(self.epsilon * root))
         if moving is not None:
             for tensor, old in zip((values, mean, square, count), before, strict=True):
                 tensor.copy_(torch.where(still, old, tensor))

@@ -1,7 +1,7 @@
 """From the vector that an optimizer moves to the parameters that a model runs on, and gradients back.
 
-Elementwise, so a whole stack [seeds, entries] goes at once; written out by hand, into buffers that are used again, because
-on a CPU every pass over such vectors counts, and allocating them anew costs more than the arithmetic.
+Elementwise, so a whole stack [seeds, entries] goes at once; written out by hand, into buffers that are used again,
+because on a CPU every pass over such vectors counts, and allocating them anew costs more than the arithmetic.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Identity:
         return values
 
     def pull(self, gradients: Sequence[Tensor]) -> Tensor:
-        return torch.cat([part.flatten(1) for part in gradients], dim=1)
+        return torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1)
 
 
 @final
@@ -121,6 +121,6 @@ def _parts(vectors: Tensor, gradients: Sequence[Tensor]) -> Iterator[tuple[Tenso
     """The piece of the vectors, [seeds, n], that belongs to each gradient."""
     start = 0
     for gradient in gradients:
-        flat = gradient.flatten(1)
+        flat = gradient.reshape(len(gradient), -1)
         yield vectors[:, start : start + flat.shape[1]], flat
         start += flat.shape[1]

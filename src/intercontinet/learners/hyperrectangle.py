@@ -1,13 +1,14 @@
 r"""The mathematics of Hyperrectangle Training, as pure functions of one seed's parameter vector and a batch.
 
-Inside a parent box around the last weights :math:`W^*`, with room :math:`\varepsilon^* = \min(W^* - \underline W^*, \overline W^* - W^*)`:
+Inside a parent box around the last weights :math:`W^*`:
 
 .. math::
+    \varepsilon^* = \min(W^* - \underline W^*,\; \overline W^* - W^*), \qquad
     W = W^* + \varepsilon^* \tanh(\mu / \varepsilon^*), \qquad
     \varepsilon = \sigma(\nu) \min(\overline W^* - W,\; W - \underline W^*).
 
-No :math:`\mu` or :math:`\nu` leads out of the parent. Where the parent is infinite (before the first task, and in the head of a
-task not yet learned) :math:`W = W^* + \mu`.
+No :math:`\mu` or :math:`\nu` leads out of the parent. Where the parent is infinite (before the first task, and in the
+head of a task not yet learned) :math:`W = W^* + \mu`.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def centre_objective(forward: Callable[[Parameters, Tensor], Tensor]) -> Objecti
 def radii_objective(
     network: Network, points: Mapping[str, Interval], frozen: Collection[str], classes: Tensor | None, joint: bool
 ) -> Objective:
-    """Worst-case cross-entropy over the box that the fixed centres and the radii span; its statistics are worst-case accuracy and accuracy on the batch.
+    """Worst-case cross-entropy over the box that the fixed centres and the radii span.
+
+    Its statistics are worst-case accuracy and accuracy on the batch.
 
     Args:
         network: The model's steps.

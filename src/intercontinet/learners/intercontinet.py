@@ -40,7 +40,8 @@ class Settings:
     Attributes:
         keep: Share of a task's training accuracy that must be certain ever after (the paper's acc_thresh).
         radius: Largest radius in the first task.
-        enforce: Whether ``keep`` is made true on the whole training set, by shrinking the region where the radii phase left
+        enforce: Whether ``keep`` is made true on the whole training set, by shrinking the region where the radii
+            phase left
             it short. Without it this is the method as published, and the floor is whatever it is.
         head: "shared", one head for all tasks; or "per-task", where the rows of the last linear layer that belong to a
             task's classes are points, trained with the task and frozen after it.
@@ -62,10 +63,10 @@ class Settings:
     head: Literal["shared", "per-task"] = "shared"
     margins: Literal["joint", "separate"] = "joint"
     shift: Shift = "scaled"
-    optimizer: Literal["sgd", "adam"] = "adam"
-    rate: float = 0.001
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    rate: float = 0.1
     later_rate: float | None = None
-    radii_rate: float = 0.1
+    radii_rate: float = 100.0
     centre_epochs: int = 20
     radii_epochs: int = 10
     batch_size: int = 128
@@ -93,6 +94,8 @@ class Settings:
                 raise InvalidSetting(f"{name} is {value}; it must be a positive number")
         if self.batch_size < 1 or self.centre_epochs < 0 or self.radii_epochs < 0:
             raise InvalidSetting("batch_size must be at least 1, and epochs not negative")
+        if not math.isfinite(self.radii_start):
+            raise InvalidSetting(f"radii_start is {self.radii_start}; it must be a finite number")
 
     def optimizer_at(self, rate: float) -> Optimizer:
         return SGD(rate) if self.optimizer == "sgd" else Adam(rate)
@@ -137,15 +140,12 @@ class InterContiNet:
             if name not in known:
                 raise InvalidSetting(f"there is no option '{name}'{nearest(name, known)}: they are {', '.join(known)}")
         self.settings = Settings(keep=keep, radius=radius, **options)
-        state_of(model)
+        state = state_of(model)
         if certificate is not None:
             verify(model, certificate)
+            certificate = replace(certificate, region=certificate.region.to(next(iter(state.values())).device))
         network = Network(model)
-        for path, module in model.named_modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
-                raise TrainingMode(
-                    f"layer '{path}' ({type(module).__name__}) is in training mode: call model.eval() on it first"
-                )
+        _check_statistics_rest(model)
         if self.settings.head == "per-task" and network.head is None:
             raise InvalidModel("a head per task needs a Linear layer as the model's last one")
         self.model = model
@@ -166,7 +166,8 @@ class InterContiNet:
     ) -> TaskFloor:
         """Learn one task inside the current region, then shrink the region until the task is certain too.
 
-        The model and the certificate change only at the very end, together: an error or an interrupt leaves both as they were.
+        The model and the certificate change only at the very end, together: an error or an interrupt leaves both as
+        they were.
 
         Args:
             data: The task's examples; labels name the model's outputs.
@@ -179,9 +180,11 @@ class InterContiNet:
         """
         x, y = collect(data)
         state = state_of(self.model)
+        _check_statistics_rest(self.model)
+        verify(self.model, self.certificate)
         check_inputs(x, next(iter(state.values())).device)
         if classes is None and self.settings.head == "per-task":
-            classes = tuple(sorted(set(y.tolist())))
+            classes = tuple(torch.unique(y).tolist())
         check_labels(y, len(x), outputs_of(self.model, x), classes)
         self._check_head_is_new(classes)
         labels, index = positions(y, classes)
@@ -244,7 +247,13 @@ class InterContiNet:
         fixed = {name: weight[None] for name, weight in centre.items()}
         nu = torch.full_like(weights, settings.radii_start)[None]
         nu = train(phase, nu, fixed, {"x": x, "y": labels}, {"right": hits[None]}, [self._generator], hear)
-        return self._box(weights, sizes.decode(nu)[0], index)
+        size = sizes.decode(nu)[0]
+        if bool(size.isnan().any()):
+            raise InvalidSetting(
+                "the worst-case loss became NaN: lower the learning rate of the centres (rate, later_rate), "
+                f"or that of the radii (radii_rate, now {settings.radii_rate})"
+            )
+        return self._box(weights, size, index)
 
     def _box(self, weights: Tensor, size: Tensor, index: Tensor | None) -> Region:
         """The region around new weights, inside the parent; head rows of other tasks keep their edges."""
@@ -268,12 +277,12 @@ class InterContiNet:
             if settings.enforce:
                 region = shrunk_to_keep(self.model, region, data, classes, settings.keep, joint)
             floor = certify(self.model, region, data, task=task, classes=classes, keep=settings.keep, joint=joint)
+            if settings.enforce and not floor.kept:
+                warnings.warn(f"not certified as asked, even at a single point: {floor}", stacklevel=3)
             self.certificate = self.certificate.extended(region, floor)
         except BaseException:
             self._load(before)
             raise
-        if settings.enforce and not floor.kept:
-            warnings.warn(f"not certified as asked, even at a single point: {floor}", stacklevel=3)
         return floor
 
     @torch.no_grad()
@@ -285,7 +294,9 @@ class InterContiNet:
     def _own_head_names(self) -> list[str]:
         """The last layer's parameters, where each task has rows of its own."""
         head = self._network.head
-        return [] if self.settings.head == "shared" or head is None else list(head.names.values())
+        if self.settings.head == "shared" or head is None:
+            return []
+        return [name for name in head.names.values() if name in self._layout.shapes]
 
     def _check_head_is_new(self, classes: Sequence[int] | None) -> None:
         if self.settings.head == "shared" or classes is None:
@@ -294,8 +305,17 @@ class InterContiNet:
             taken = set(floor.classes or ()) & set(classes)
             if taken:
                 raise InvalidData(
-                    f"class {min(taken)} belongs to task '{floor.task}', whose head is frozen: give every task classes of its own"
+                    f"class {min(taken)} belongs to task '{floor.task}', whose head is frozen: "
+                    "give every task classes of its own"
                 )
+
+
+def _check_statistics_rest(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
+            raise TrainingMode(
+                f"layer '{path}' ({type(module).__name__}) is in training mode: call model.eval() on it first"
+            )
 
 
 @torch.no_grad()
@@ -309,8 +329,9 @@ def shrunk_to_keep(
 ) -> Region:
     """The region, drawn in towards the model's weights until ``keep`` of its accuracy on the data is certain.
 
-    The factor is found by bisection on quick float32 bounds and then confirmed, and lowered if need be, with sound ones.
-    Smaller boxes have tighter bounds, so the count only grows as the factor falls. At zero the region is a single point.
+    The factor is found by bisection on quick float32 bounds and then confirmed, and lowered if need be, with sound
+    ones. Smaller boxes have tighter bounds, so the count only grows as the factor falls. At zero the region is a
+    single point.
     """
     x, y = data
     labels, index = positions(y, classes)

@@ -1,0 +1,5 @@
+"""Networks."""
+
+from intercontinet.nets.mlp import mlp
+
+__all__ = ["mlp"]

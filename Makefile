@@ -1,0 +1,42 @@
+# make demo   - install into .venv and run the demonstration
+# make test   - install into .venv and run every check but the slow tests
+# make slow   - the slow tests (minutes)
+# make bench  - ratios to a plain PyTorch step
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test slow bench clean
+
+demo: $(VENV)/.cli
+	$(BIN)/intercontinet demo
+
+test: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q
+
+slow: $(VENV)/.dev
+	$(BIN)/pytest -q -m slow
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/steps.py
+
+$(VENV)/.python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "InterContiNet needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.cli: $(VENV)/.python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cli]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs

@@ -1,0 +1,143 @@
+"""InterContiNet on Split Digits, in all three scenarios: learn, attack, certify, and leave everything in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torch import nn
+
+from intercontinet.attack import attack
+from intercontinet.bounds.network import Network, Step
+from intercontinet.engine.loop import Progress
+from intercontinet.errors import WriteError
+from intercontinet.files import save_weights, write_atomically
+from intercontinet.inference import positions, right
+from intercontinet.learners.intercontinet import InterContiNet
+from intercontinet.nets import mlp
+from intercontinet.tasks import Scenario, Task, split_digits
+from intercontinet.tasks.digits import PAIRS
+
+KEEP: dict[Scenario, float] = {"task": 0.9, "domain": 0.8, "class": 0.8}  # the paper's, for MNIST
+HIDDEN = (100,)
+CENTRE_EPOCHS, RADII_EPOCHS = 40, 20
+
+
+@dataclass
+class TaskResult:
+    """What became of one task. Accuracies and floors are shares of its training set, unless they say test.
+
+    Attributes:
+        task: Its name.
+        after: Accuracy just after learning it.
+        now: Accuracy after the last task.
+        test: Accuracy on its test set, after the last task.
+        floor: What every weight in its region gets right at least.
+        attacked: Accuracy of the worst weights that an attack found in that region.
+        certified: Number of certain examples.
+        total: Number of examples.
+        kept: Whether the floor is as high as was promised.
+        radii: Mean radius of each layer's weights after the task.
+    """
+
+    task: str
+    after: float
+    now: float
+    test: float
+    floor: float
+    attacked: float
+    certified: int
+    total: int
+    kept: bool
+    radii: dict[str, float]
+
+
+@dataclass
+class ScenarioResult:
+    """All tasks of a scenario, in order."""
+
+    scenario: Scenario
+    keep: float
+    tasks: list[TaskResult]
+
+    @property
+    def average_test(self) -> float:
+        """Mean test accuracy over all tasks, after the last one."""
+        return sum(task.test for task in self.tasks) / len(self.tasks)
+
+
+def accuracy(model: nn.Module, task: Task, test: bool = False) -> float:
+    """Share of a task's examples that the model gets right."""
+    x, y = task.test if test else task.train
+    labels, index = positions(y, task.classes)
+    return float(right(model, {}, x, labels, index).double().mean())
+
+
+def run_scenario(
+    scenario: Scenario, out: Path, seed: int = 0, listen: Callable[[Progress], None] | None = None
+) -> ScenarioResult:
+    """Learn the five tasks of one scenario; write model.icn, model.safetensors and metrics.jsonl into ``out``."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"cannot make the folder {out}: {error.strerror}. Choose another with --out") from error
+    stream = split_digits(scenario)
+    model = mlp(64, HIDDEN, stream.outputs, seed=seed)
+    layers = {f"layer {i + 1}": step.names["weight"] for i, step in enumerate(_linear_steps(model))}
+    head = "per-task" if scenario == "task" else "shared"
+    learner = InterContiNet(
+        model,
+        keep=KEEP[scenario],
+        seed=seed,
+        head=head,
+        rate=0.1,
+        later_rate=3.0,
+        radii_rate=100.0,
+        centre_epochs=CENTRE_EPOCHS,
+        radii_epochs=RADII_EPOCHS,
+        batch_size=32,
+    )
+    metrics: list[dict[str, object]] = []
+
+    def hear(progress: Progress) -> None:
+        metrics.append({"event": "epoch", **asdict(progress)})
+        if listen is not None:
+            listen(progress)
+
+    results = []
+    for task in stream.tasks:
+        floor = learner.learn(task.train, task.name, classes=task.classes, listen=hear)
+        worst = attack(model, learner.region, task.train, seed=seed, classes=task.classes)
+        radii = {label: learner.region.size((name,)).mean_radius for label, name in layers.items()}
+        results.append(
+            TaskResult(
+                task=task.name,
+                after=floor.accuracy,
+                now=floor.accuracy,
+                test=0.0,
+                floor=floor.floor,
+                attacked=worst.accuracy,
+                certified=floor.certified,
+                total=floor.total,
+                kept=floor.kept,
+                radii=radii,
+            )
+        )
+    for result, task in zip(results, stream.tasks, strict=True):
+        result.now, result.test = accuracy(model, task), accuracy(model, task, test=True)
+        metrics.append({"event": "task", **asdict(result)})
+    learner.certificate.save(out / "model.icn")
+    save_weights(model, out / "model.safetensors")
+    write_atomically(out / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics).encode())
+    return ScenarioResult(scenario, KEEP[scenario], results)
+
+
+def epochs_in_all() -> int:
+    """How many epochs a listener hears of in one scenario."""
+    return len(PAIRS) * (CENTRE_EPOCHS + RADII_EPOCHS)
+
+
+def _linear_steps(model: nn.Module) -> list[Step]:
+    return [step for step in Network(model).steps if isinstance(step.layer, nn.Linear)]

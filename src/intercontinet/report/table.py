@@ -1,0 +1,32 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from intercontinet.demo import ScenarioResult
+
+
+def table(result: ScenarioResult) -> Table:
+    """One row a task. A floor below its promise is red; a task whose accuracy is below one half was not learned."""
+    out = Table(
+        title=f"{result.scenario}-incremental, keep {result.keep:.0%}", title_justify="left", title_style="bold"
+    )
+    out.add_column("task")
+    for head in ("just after", "now", "certified floor", "under attack", "test, now"):
+        out.add_column(head, justify="right")
+    for task in result.tasks:
+        floor = f"{task.floor:.1%} ({task.certified}/{task.total})"
+        dim = "yellow" if task.after < 0.5 else None
+        out.add_row(
+            task.task,
+            f"{task.after:.1%}",
+            f"{task.now:.1%}",
+            floor if task.kept else f"[bold red]{floor} NOT CERTIFIED[/]",
+            f"{task.attacked:.1%}",
+            f"{task.test:.1%}",
+            style=dim,
+        )
+    out.add_section()
+    out.add_row("average", "", "", "", "", f"{result.average_test:.1%}", style="bold")
+    return out

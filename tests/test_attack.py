@@ -1,0 +1,134 @@
+"""The hunt for the worst weights: honest, repeatable, and strong enough to catch a region that promises too much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+import intercontinet as icn
+from intercontinet.attack import _Box
+from intercontinet.errors import InvalidSetting
+from tests.tiny import Pair, blobs, mlp, same, snapshot, with_statistics
+
+Case = tuple[nn.Module, icn.Certificate, Pair]
+
+
+def learned(seed: int) -> Case:
+    """A model whose region is as large as ``keep`` allows: no radii phase, the bisection alone."""
+    model, data = mlp(seed=seed), blobs(seed=seed, examples=64, spread=0.8)
+    learner = icn.InterContiNet(
+        model, keep=0.9, seed=seed, optimizer="adam", rate=0.02, centre_epochs=15, radii_epochs=0, batch_size=16
+    )
+    learner.learn(data, task="blobs")
+    return model, learner.certificate, data
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return [learned(seed) for seed in range(3)]
+
+
+def accuracy(model: nn.Module, weights: dict[str, Any], data: Pair) -> float:
+    return int((functional_call(model, weights, (data[0],)).argmax(1) == data[1]).sum()) / len(data[1])
+
+
+def test_the_floor_lies_below_the_attack_and_the_attack_below_the_accuracy(cases: list[Case]) -> None:
+    for model, certificate, data in cases:
+        (floor,) = certificate.tasks
+        found = icn.attack(model, certificate.region, data)
+        assert floor.floor <= found.accuracy <= floor.accuracy
+        assert floor.accuracy > 0.9 and floor.kept, "the case must be worth attacking"
+
+
+def test_the_weights_lie_inside_and_are_as_bad_as_said(cases: list[Case]) -> None:
+    for model, certificate, data in cases:
+        region = certificate.region.scaled(2.0, model)
+        found = icn.attack(model, region, data)
+        assert region.contains(found.weights)
+        assert accuracy(model, found.weights, data) == found.accuracy
+
+
+def test_the_same_seed_finds_the_same_weights(cases: list[Case]) -> None:
+    model, certificate, data = cases[0]
+    region = certificate.region.scaled(2.0, model)
+    torch.manual_seed(1)
+    one = icn.attack(model, region, data, seed=5, batch_size=16)
+    torch.manual_seed(2)
+    other = icn.attack(model, region, data, seed=5, batch_size=16)
+    third = icn.attack(model, region, data, seed=6, batch_size=16)
+    assert one.accuracy == other.accuracy and same(one.weights, other.weights)
+    assert not same(one.weights, third.weights)
+
+
+def test_the_model_is_unchanged() -> None:
+    model = with_statistics()
+    model[2].train()
+    before, modes = snapshot(model), [module.training for module in model.modules()]
+    icn.attack(model, icn.Region.around(model, 0.5), blobs())
+    assert same(before, snapshot(model))
+    assert [module.training for module in model.modules()] == modes
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_the_weights_load_into_the_model_whole() -> None:
+    model, data = with_statistics(), blobs()
+    found = icn.attack(model, icn.Region.around(model, 0.5), data)
+    assert found.weights.keys() == model.state_dict().keys()
+    model.load_state_dict(found.weights)
+    assert accuracy(model, {}, data) == found.accuracy
+
+
+def test_a_single_point_leaves_nothing_to_find() -> None:
+    model, data = mlp(), blobs()
+    found = icn.attack(model, icn.Region.around(model, 0.0), data)
+    assert found.accuracy == accuracy(model, {}, data)
+    assert same(found.weights, snapshot(model))
+
+
+def test_entries_without_bounds_stay_where_they_are() -> None:
+    model, data = mlp(), blobs()
+    region = icn.Region.around(model, {"0.weight": 0.5, "2.weight": torch.inf})
+    found = icn.attack(model, region, data)
+    assert torch.equal(found.weights["2.weight"], model.get_parameter("2.weight"))
+    assert not torch.equal(found.weights["0.weight"], model.get_parameter("0.weight"))
+
+
+def test_even_where_outputs_overflow_the_weights_stay_inside() -> None:
+    x, _ = blobs()
+    model, ones = mlp(), torch.ones(len(x), dtype=torch.long)
+    region = icn.Region.around(model, 1e30)
+    assert region.contains(icn.attack(model, region, (x, ones)).weights)
+    state = snapshot(model)
+    nowhere = {name: torch.full_like(weight, torch.nan) for name, weight in state.items()}
+    assert same(_Box(region, state).step(state, nowhere, 0.5), state), "a gradient that is NaN points nowhere"
+
+
+def test_it_finds_worse_weights_than_chance_does(cases: list[Case]) -> None:
+    for model, certificate, data in cases:
+        region = certificate.region.scaled(1.5, model)
+        generator = torch.Generator().manual_seed(0)
+        corners = [
+            {n: torch.where(torch.rand(lo.shape, generator=generator) < 0.5, lo, region.upper[n])
+             for n, lo in region.lower.items()} for _ in range(50)
+        ]  # fmt: skip
+        chance = sum(accuracy(model, corner, data) for corner in corners) / len(corners)
+        assert icn.attack(model, region, data).accuracy < chance
+
+
+def test_a_region_three_times_too_wide_is_caught(cases: list[Case]) -> None:
+    for model, certificate, data in cases:
+        (promised,) = certificate.tasks
+        too_wide = certificate.region.scaled(3.0, model)
+        assert icn.certify(model, too_wide, data).certified < promised.certified
+        assert icn.attack(model, too_wide, data).accuracy < promised.floor, "and weights prove it"
+
+
+@pytest.mark.parametrize("setting", [{"starts": 0}, {"steps": -1}, {"batch_size": 0}])
+def test_settings_that_leave_nothing_to_do_are_refused(setting: dict[str, Any]) -> None:
+    model = mlp()
+    with pytest.raises(InvalidSetting, match="starts and batch_size must be at least 1"):
+        icn.attack(model, icn.Region.around(model, 0.1), blobs(), **setting)

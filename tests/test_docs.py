@@ -1,0 +1,70 @@
+"""The documents keep their word: their Python runs, their commands exist, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import intercontinet as icn
+from intercontinet.bounds import known_layers
+from intercontinet.bounds.registry import _RULES
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    pytest.param(block, id=f"{path.name}-{number}")
+    for path in DOCUMENTS
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.S))
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = dict(_RULES)
+    try:
+        exec(compile(block, "document", "exec"), {"__name__": "__document__"})
+    finally:
+        _RULES.clear()
+        _RULES.update(before)
+
+
+def test_the_readme_example_certifies_saves_verifies_and_refuses(tmp_path: Path) -> None:
+    block = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[0]
+    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "every floor holds" in done.stdout
+    assert "left or right" in done.stdout
+    assert "'0.weight' lies" in done.stdout
+    assert len(icn.Certificate.load(tmp_path / "model.icn").tasks) == 2
+    assert len([line for line in block.splitlines() if line.strip()]) <= 24
+
+
+def test_make_targets_named_in_documents_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+    named = set(re.findall(r"`?make (\w+)`?", "".join(p.read_text() for p in [*DOCUMENTS, ROOT / "CONTRIBUTING.md"])))
+    assert named <= targets
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files(path: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
+        assert (path.parent / link).exists(), link
+
+
+def test_the_readme_lists_every_layer_that_has_a_rule() -> None:
+    text = (ROOT / "README.md").read_text()
+    families = {name: name for name in known_layers()}
+    for name in families:
+        generic = re.sub(r"(Adaptive)?(Max|Avg)Pool\dd", "pooling", re.sub(r"BatchNorm\dd", "BatchNorm", name))
+        assert generic in text, name
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    for name in icn.__all__:
+        if name != "__version__":
+            assert getattr(icn, name).__doc__, name

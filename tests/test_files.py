@@ -1,0 +1,294 @@
+"""The .icn file: exact, atomic, and refusing whatever is not exactly what was written."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+import intercontinet as icn
+from intercontinet.certificate import FORMAT, FORMAT_VERSION
+from intercontinet.errors import CertificateError, WriteError
+from intercontinet.files import load_weights, read_header, save_weights, seal, unseal, write_atomically
+from tests.tiny import blobs, mlp, same, snapshot, with_statistics
+
+
+def certificate(model: nn.Module | None = None, radius: float = 0.01) -> icn.Certificate:
+    model = mlp(hidden=2) if model is None else model
+    region = icn.Region.around(model, radius)
+    floors = [icn.certify(model, region, blobs(seed=seed), task=f"task {seed}", keep=0.9) for seed in range(2)]
+    return icn.Certificate.of(model, region, floors, method="by hand")
+
+
+def edges(region: icn.Region) -> dict[str, Tensor]:
+    return {f"lower {n}": t for n, t in region.lower.items()} | {f"upper {n}": t for n, t in region.upper.items()}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "model.icn"
+    certificate().save(path)
+    return path
+
+
+def only_file(path: Path) -> bool:
+    return [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+# What is written is read back.
+
+
+def test_a_round_trip_keeps_every_bit_and_every_word(tmp_path: Path) -> None:
+    model = with_statistics()
+    half_free = icn.Region.around(model, {"0.weight": 0.1, "3.bias": math.inf})
+    lower = {**half_free.lower, "0.bias": torch.full((6,), -math.inf), "1.bias": torch.full((6,), -0.0)}
+    upper = {**half_free.upper, "1.bias": torch.zeros(6), "1.weight": half_free.upper["1.weight"] + 1e-45}
+    region = icn.Region(lower, upper)
+    odd_name = 'two "classes"\n\u00fcber \\ "sha256":"' + "0" * 64
+    floors = (
+        icn.TaskFloor(odd_name, 3, 7, 5, (4, 2), 0.1 + 0.2, "ab"),
+        icn.TaskFloor("plain", 0, 1, 0),
+    )
+    written = icn.Certificate.of(model, region, floors, method="by hand")
+    written.save(tmp_path / "model.icn")
+    read = icn.Certificate.load(tmp_path / "model.icn")
+    assert same(edges(read.region), edges(written.region))
+    assert replace(read, region=written.region) == written
+
+
+def test_points_are_stored_once(tmp_path: Path) -> None:
+    model = mlp()
+    path = tmp_path / "model.icn"
+    icn.Certificate.of(model, icn.Region.around(model, {"0.weight": 0.1})).save(path)
+    names = safetensors.torch.load_file(path).keys()
+    assert names == {"lower/0.weight", "upper/0.weight", "point/0.bias", "point/2.weight", "point/2.bias"}
+
+
+def test_edges_that_share_memory_can_be_saved(tmp_path: Path) -> None:
+    shared = torch.zeros(4)
+    region = icn.Region({"a": shared, "b": shared[:2]}, {"a": shared + 1, "b": shared[:2] + 1})
+    icn.Certificate(region, (), "none").save(tmp_path / "model.icn")
+    assert same(edges(icn.Certificate.load(tmp_path / "model.icn").region), edges(region))
+
+
+def test_the_file_is_plain_safetensors_and_says_what_it_promises(saved: Path) -> None:
+    metadata = read_header(saved, saved.read_bytes())
+    assert metadata["format"] == FORMAT and metadata["version"] == str(FORMAT_VERSION)
+    record = json.loads(metadata["record"])
+    assert "TF32" in record["promise"]
+    assert [task["task"] for task in record["tasks"]] == ["task 0", "task 1"]
+
+
+def test_weights_make_a_round_trip(tmp_path: Path) -> None:
+    model = with_statistics()
+    save_weights(model, tmp_path / "model.safetensors")
+    assert same(load_weights(tmp_path / "model.safetensors"), snapshot(model))
+
+
+def test_a_model_with_tied_weights_can_be_saved(tmp_path: Path) -> None:
+    layer = nn.Linear(2, 2)
+    model = nn.Sequential(layer, nn.ReLU(), layer)
+    save_weights(model, tmp_path / "model.safetensors")
+    assert same(load_weights(tmp_path / "model.safetensors"), snapshot(model))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not safetensors at all", "a folder"])
+def test_weights_that_cannot_be_read_are_refused(tmp_path: Path, content: bytes | str | None) -> None:
+    path = tmp_path / "model.safetensors"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content:
+        path.mkdir()
+    with pytest.raises(CertificateError, match=r"cannot read weights from .*model\.safetensors"):
+        load_weights(path)
+
+
+# Written whole or not at all.
+
+
+@contextmanager
+def full_disk(after: int) -> Iterator[None]:
+    """Really refuse to let any file grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (after, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("space", [0, 1, 700])
+def test_a_full_disk_leaves_the_old_file_and_no_litter(saved: Path, space: int) -> None:
+    before = saved.read_bytes()
+    with (
+        full_disk(after=space),
+        pytest.raises(WriteError, match=r"cannot write .*model\.icn: .*Nothing was changed: check .* space left"),
+    ):
+        certificate(radius=0.5).save(saved)
+    assert saved.read_bytes() == before
+    assert only_file(saved)
+    assert len(icn.Certificate.load(saved).tasks) == 2
+
+
+def test_a_full_disk_leaves_nothing_where_nothing_was(tmp_path: Path) -> None:
+    with full_disk(after=100), pytest.raises(WriteError):
+        certificate().save(tmp_path / "model.icn")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+def test_a_failure_before_the_swap_leaves_the_old_file_and_no_litter(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    before = saved.read_bytes()
+
+    def fail(handle: int) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises((WriteError, KeyboardInterrupt)):
+        certificate(radius=0.5).save(saved)
+    assert saved.read_bytes() == before and only_file(saved)
+
+
+def test_a_folder_that_is_missing_or_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("regular")
+    for path in (tmp_path / "missing" / "model.icn", tmp_path / "file" / "model.icn"):
+        with pytest.raises(WriteError, match=r"cannot write .*model\.icn: (No such file|Not a directory)"):
+            certificate().save(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    try:
+        with pytest.raises(WriteError, match="Permission denied"):
+            certificate().save(tmp_path / "model.icn")
+    finally:
+        tmp_path.chmod(0o755)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_in_the_way_stays(tmp_path: Path) -> None:
+    target = tmp_path / "model.icn"
+    target.mkdir()
+    with pytest.raises(WriteError, match=r"cannot write .*model\.icn"):
+        write_atomically(target, b"content")
+    assert target.is_dir() and only_file(target)
+
+
+# Refused, whatever is wrong with it.
+
+
+def refused(path: Path, content: bytes) -> str:
+    """The complaint about a file with this content; it must be a CertificateError."""
+    path.write_bytes(content)
+    with pytest.raises(CertificateError) as caught:
+        icn.Certificate.load(path)
+    message = str(caught.value)
+    assert str(path) in message
+    return message
+
+
+def test_every_truncation_is_refused(saved: Path) -> None:
+    content = saved.read_bytes()
+    for length in range(len(content)):
+        refused(saved, content[:length])
+
+
+def test_every_flipped_bit_of_the_header_and_many_of_the_data_are_refused(saved: Path) -> None:
+    content = saved.read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")
+    dice = random.Random(0)
+    everywhere = [(place, bit) for place in range(8) for bit in range(8)]
+    everywhere += [(place, bit) for place in range(8, header) for bit in range(8)]
+    everywhere += [(dice.randrange(header, len(content)), dice.randrange(8)) for _ in range(600)]
+    accepted = []
+    for place, bit in everywhere:
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << bit
+        saved.write_bytes(damaged)
+        try:
+            icn.Certificate.load(saved)
+            accepted.append((place, bit))
+        except CertificateError:
+            pass
+    assert len(everywhere) > 5000
+    assert not accepted
+
+
+def test_added_swapped_and_zeroed_bytes_are_refused(saved: Path) -> None:
+    content = saved.read_bytes()
+    assert "SHA-256" in refused(saved, content + b"\0")
+    refused(saved, b"\0" + content)
+    swapped = content[:-8] + content[-4:] + content[-8:-4]
+    assert swapped != content and "altered or damaged" in refused(saved, swapped)
+    refused(saved, bytes(len(content)))
+
+
+def test_an_empty_file_another_kind_of_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.icn"
+    assert "cut short (0 bytes)" in refused(path, b"")
+    for content in (b"{}", b"PK\3\4" + bytes(100), b"\x89PNG\r\n\x1a\n" + bytes(64), b"just a line of text\n"):
+        assert "not a certificate" in refused(path, content)
+    for header in (b"[]", b"{}", b'{"__metadata__":3}', b"[" * 100_000, b"\xff\xfe", b'{"__metadata__":null}'):
+        assert "header cannot be read" in refused(path, len(header).to_bytes(8, "little") + header)
+    with pytest.raises(CertificateError, match=r"cannot read .*Is a directory"):
+        icn.Certificate.load(tmp_path)
+    with pytest.raises(CertificateError, match=r"cannot read .*nowhere\.icn: No such file"):
+        icn.Certificate.load(tmp_path / "nowhere.icn")
+
+
+def test_foreign_safetensors_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.icn"
+    tensors = {"lower/w": torch.zeros(2), "upper/w": torch.ones(2)}
+    refused(path, safetensors.torch.save(tensors))
+    assert "no certificate of this package" in refused(path, safetensors.torch.save(tensors, {"format": "pt"}))
+    assert "no certificate" in refused(path, seal(tensors, {"format": "another"}))
+
+
+def resealed(path: Path, tensors: dict[str, Tensor] | None = None, **changes: str) -> bytes:
+    """The file with other metadata or tensors, and a hash that fits."""
+    content = path.read_bytes()
+    metadata = {k: v for k, v in read_header(path, content).items() if k != "sha256"}
+    return seal(unseal(path, content) if tensors is None else tensors, {**metadata, **changes})
+
+
+def test_a_newer_version_asks_for_an_upgrade(saved: Path) -> None:
+    newer = resealed(saved, version=str(FORMAT_VERSION + 1))
+    assert "version '2'; this release reads 1: upgrade intercontinet" in refused(saved, newer)
+
+
+def test_resealing_without_a_change_is_accepted(saved: Path) -> None:
+    before = icn.Certificate.load(saved)
+    saved.write_bytes(resealed(saved))
+    after = icn.Certificate.load(saved)
+    assert same(edges(before.region), edges(after.region)) and after.tasks == before.tasks
+
+
+def test_a_sealed_file_that_makes_no_sense_is_refused(saved: Path) -> None:
+    record = json.loads(read_header(saved, saved.read_bytes())["record"])
+    nonsense: list[bytes] = [resealed(saved, record=text) for text in ("", "[]", "{}", "null", "3")]
+    for key in record:
+        if key != "promise":
+            nonsense.append(resealed(saved, record=json.dumps({k: v for k, v in record.items() if k != key})))
+    nonsense.append(resealed(saved, record=json.dumps({**record, "tasks": [{"task": "x"}]})))
+    w, names = torch.zeros(2), ("w", "lower/w", "middle/w")
+    nonsense += [resealed(saved, {name: w}) for name in names]
+    nonsense.append(resealed(saved, {"lower/w": w + 1, "upper/w": w}))
+    nonsense.append(resealed(saved, {"lower/w": w.double(), "upper/w": w.double()}))
+    nonsense.append(resealed(saved, {"point/w": w * torch.nan}))
+    for content in nonsense:
+        assert "incomplete record" in refused(saved, content)
