@@ -243,8 +243,9 @@ def test_an_empty_file_another_kind_of_file_and_a_folder_are_refused(tmp_path: P
     assert "cut short (0 bytes)" in refused(path, b"")
     for content in (b"{}", b"PK\3\4" + bytes(100), b"\x89PNG\r\n\x1a\n" + bytes(64), b"just a line of text\n"):
         assert "not a certificate" in refused(path, content)
-    for header in (b"[]", b"{}", b'{"__metadata__":3}', b"[" * 100_000, b"\xff\xfe", b'{"__metadata__":null}'):
+    for header in (b"[]", b'{"__metadata__":3}', b"[" * 100_000, b"\xff\xfe", b'{"__metadata__":null}'):
         assert "header cannot be read" in refused(path, len(header).to_bytes(8, "little") + header)
+    assert "no certificate of this package" in refused(path, (2).to_bytes(8, "little") + b"{}")
     with pytest.raises(CertificateError, match=r"cannot read .*Is a directory"):
         icn.Certificate.load(tmp_path)
     with pytest.raises(CertificateError, match=r"cannot read .*nowhere\.icn: No such file"):

@@ -9,6 +9,7 @@ from types import MethodType
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.utils import parametrizations
 
 import intercontinet as icn
@@ -59,6 +60,19 @@ def around(model: nn.Module, x: Tensor, radius: float = 0.1) -> Interval:
 
 
 @pytest.mark.usefixtures("own_rules")
+@pytest.mark.parametrize("conv", [False, True])
+def test_running_steps_with_other_weights_equals_the_model_with_those_weights(conv: bool) -> None:
+    torch.manual_seed(0)
+    body = [nn.Conv1d(2, 3, 2), nn.Tanh(), nn.Flatten()] if conv else [nn.Flatten(), nn.Linear(8, 9)]
+    model = nn.Sequential(nn.Sequential(*body), nn.ReLU(), nn.Linear(9, 2, bias=not conv))
+    others = {name: torch.randn_like(p) for name, p in model.named_parameters()}
+    x = torch.randn(3, 2, 4)
+    assert torch.equal(Network(model).run(others, x), functional_call(model, others, (x,)))
+    head = {name: others[name] for name in others if name.startswith("2.")}
+    assert torch.equal(Network(model).run(head, x), functional_call(model, head, (x,)))
+    assert torch.equal(Network(model).run({}, x), model(x))
+
+
 def test_a_users_rule_of_a_few_lines_takes_part_in_bounds() -> None:
     @icn.rule(Square)
     def square(layer: Square, parameters: Mapping[str, Interval], x: Interval, arithmetic: Arithmetic) -> Interval:

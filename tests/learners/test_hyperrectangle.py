@@ -58,7 +58,7 @@ def test_where_nothing_is_promised_centres_are_free() -> None:
 def test_the_centre_loss_is_cross_entropy_and_its_statistic_accuracy() -> None:
     model, (x, y) = mlp(), blobs()
     weights = dict(model.named_parameters())
-    objective = centre_objective(lambda state, batch: torch.func.functional_call(model, dict(state), (batch,)))
+    objective = centre_objective(Network(model), None)
     loss, statistics = objective(weights, {}, {"x": x, "y": y})
     torch.testing.assert_close(loss, F.cross_entropy(model(x), y))
     torch.testing.assert_close(statistics, (model(x).argmax(1) == y).float().mean(0, keepdim=True))

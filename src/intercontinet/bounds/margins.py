@@ -83,7 +83,7 @@ def _lead(hidden: Interval, weight: Interval, bias: Interval | None, right: Tens
     """Upper bound of z_j - z_y for each y in ``right`` and every class j: [batch, right, classes]."""
     classes, features = weight.shape
     above = (weight.upper[None] - weight.lower[right][:, None]).reshape(-1, features)
-    if weight.is_point:
+    if weight.is_point or hidden.nonnegative:  # for h >= 0 the upper edge of D h depends on the upper edge of D alone
         difference = Interval.point(above)
     else:
         below = (weight.lower[None] - weight.upper[right][:, None]).reshape(-1, features)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.modules import module as module_hooks
 from torch.nn.utils import parametrize
 
@@ -36,6 +39,15 @@ class Step:
                 raise
             raise type(error)(f"layer '{self.path}' ({type(self.layer).__name__}): {error}") from None
 
+    def run(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """The layer's output with these weights, by full name; those left out are its own."""
+        own = {local: weights[name] for local, name in self.names.items() if name in weights}
+        if not own:
+            return cast(Tensor, self.layer(x))
+        if self.rule is linear and "weight" in own and len(own) == len(self.names):
+            return F.linear(x, own["weight"], own.get("bias"))
+        return cast(Tensor, functional_call(self.layer, own, (x,)))
+
 
 class Network:
     """A module as the list of its steps: any nesting of Sequential around layers that have rules.
@@ -56,6 +68,12 @@ class Network:
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             names.setdefault(id(tensor), name)  # a tied parameter goes by its first name
         self.steps = tuple(_steps(model, "", names))
+
+    def run(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """The model's output with these weights: functional_call without its cost, which a small net's step feels."""
+        for step in self.steps:
+            x = step.run(weights, x)
+        return x
 
     def propagate(self, boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
         """Bounds of the output, in the dtype of ``boxes`` and ``x``."""

@@ -4,7 +4,10 @@ With :math:`a^+ = \max(a, 0)`, :math:`a^- = \min(a, 0)`, and :math:`\cdot` any b
 convolution):
 
 * one factor a point: centre and radius, :math:`c = x \cdot w_c`, :math:`r = |x| \cdot w_r`: two products, exact;
-* :math:`x \ge 0`: :math:`\overline{xw} = \bar x \cdot \bar w^+ + \underline x \cdot \bar w^-`, likewise below: four;
+* :math:`x \ge 0`: :math:`\overline{xw} = \bar x \cdot \bar w^+ + \underline x \cdot \bar w^-`, likewise below: four.
+  Written with the centre and radius of x, the edges are :math:`x_c \cdot \bar w + x_r \cdot |\bar w|` and
+  :math:`x_c \cdot \underline w - x_r \cdot |\underline w|`; their half sum and half difference are four products too,
+  one of which, :math:`x_c \cdot w_c`, needs no gradient where only radii train;
 * either sign: eight, and a correction C:
 
 .. math::
@@ -57,9 +60,9 @@ def multiply(op: Bilinear, x: Interval, w: Interval, exact: bool = True) -> Inte
     if w.is_point:
         return Interval.around(op(x.centre, w.lower), op(x.radius, w.magnitude))
     if x.nonnegative:
-        lower = op(x.lower, w.lower.clamp(min=0)) + op(x.upper, w.lower.clamp(max=0))
-        upper = op(x.upper, w.upper.clamp(min=0)) + op(x.lower, w.upper.clamp(max=0))
-        return Interval(lower, upper)
+        low, up, half = w.lower.abs(), w.upper.abs(), x.radius / 2
+        centre = op(x.centre, w.centre) + op(half, up - low)
+        return Interval.around(centre, op(x.centre, w.radius) + op(half, up + low))
     if not exact:
         radius = op(x.centre.abs() + x.radius, w.radius) + op(x.radius, w.centre.abs())
         return Interval.around(op(x.centre, w.centre), radius)

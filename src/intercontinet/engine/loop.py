@@ -106,7 +106,8 @@ def train(
     size = min(phase.batch_size, examples)
     steps = examples // size
     recent: deque[Tensor] = deque(maxlen=WINDOW)
-    evaluate = _one_seed(phase.objective) if seeds == 1 else _many_seeds(phase.objective)
+    parameters = phase.layout.unflatten(phase.parametrisation.decode(values))  # views: decoding again refreshes them
+    evaluate = (_one_seed if seeds == 1 else _many_seeds)(phase.objective, parameters)
     device = values.device
     for epoch in range(1, phase.epochs + 1):
         order = torch.stack([torch.randperm(examples, generator=g) for g in generators]).to(device)
@@ -115,15 +116,17 @@ def train(
             rows = order[:, step * size : (step + 1) * size]
             batch = {name: tensor[rows] for name, tensor in shared.items()}
             batch.update({name: tensor.gather(1, rows) for name, tensor in own.items()})
-            parameters = phase.layout.unflatten(phase.parametrisation.decode(values))
-            loss, statistics, gradient = evaluate(parameters, fixed, batch)
+            phase.parametrisation.decode(values)
+            loss, statistics, gradient = evaluate(fixed, batch)
             recent.append(statistics)
             losses += loss.sum()
             moving = None if phase.pause is None else ~phase.pause(torch.stack(tuple(recent)).mean(0))
             if moving is not None:
                 held += seeds - moving.sum()
-                if seeds == 1 and not bool(moving):
-                    continue
+                if seeds == 1:
+                    if not bool(moving):
+                        continue
+                    moving = None
             phase.optimizer.step_(values, phase.parametrisation.pull(gradient()), state, moving)
         if listen is not None:
             figures = tuple(torch.stack(tuple(recent)).mean((0, 1)).tolist())
@@ -132,14 +135,15 @@ def train(
     return values
 
 
-Evaluated = tuple[Tensor, Tensor, Callable[[], list[Tensor]]]
+Evaluated = tuple[Tensor, Tensor, Callable[[], Sequence[Tensor]]]
+Evaluate = Callable[[Fixed, Batch], Evaluated]
 
 
-def _one_seed(objective: Objective) -> Callable[[Parameters, Fixed, Batch], Evaluated]:
+def _one_seed(objective: Objective, parameters: Parameters) -> Evaluate:
     """Without vmap, and with a gradient that is computed only when asked for."""
+    leaves = {name: tensor[0].detach().requires_grad_() for name, tensor in parameters.items()}
 
-    def evaluate(parameters: Parameters, fixed: Fixed, batch: Batch) -> Evaluated:
-        leaves = {name: tensor[0].detach().requires_grad_() for name, tensor in parameters.items()}
+    def evaluate(fixed: Fixed, batch: Batch) -> Evaluated:
         with torch.enable_grad():
             loss, statistics = objective(leaves, _first(fixed), _first(batch))
 
@@ -155,10 +159,10 @@ def _first(stacked: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor[0] for name, tensor in stacked.items()}
 
 
-def _many_seeds(objective: Objective) -> Callable[[Parameters, Fixed, Batch], Evaluated]:
+def _many_seeds(objective: Objective, parameters: Parameters) -> Evaluate:
     stacked = vmap(grad_and_value(objective, has_aux=True), randomness="different")
 
-    def evaluate(parameters: Parameters, fixed: Fixed, batch: Batch) -> Evaluated:
+    def evaluate(fixed: Fixed, batch: Batch) -> Evaluated:
         gradients, (loss, statistics) = stacked(dict(parameters), dict(fixed), dict(batch))
         return loss.detach(), statistics.detach(), lambda: list(gradients.values())
 

@@ -19,7 +19,10 @@ class Parametrisation(Protocol):
     """An elementwise map and its derivative."""
 
     def decode(self, values: Tensor) -> Tensor:
-        """Parameters for these values, [seeds, entries]; the result is overwritten by the next call."""
+        """Parameters for these values, [seeds, entries]: always in the same tensor, overwritten by the next call.
+
+        For :class:`Identity` that tensor is ``values`` itself, which an optimizer moves in place.
+        """
         ...
 
     def pull(self, gradients: Sequence[Tensor]) -> Tensor:
@@ -69,6 +72,7 @@ class InBox:
         self._bounded = None if free is None else 1 - free
         self._tanh = torch.empty_like(start)
         self._out = torch.empty_like(start)
+        self._pieces = _Pieces(self._tanh)
         self._minus_one = torch.tensor(-1.0, dtype=start.dtype, device=start.device)
 
     def decode(self, values: Tensor) -> Tensor:
@@ -83,7 +87,7 @@ class InBox:
 
     def pull(self, gradients: Sequence[Tensor]) -> Tensor:
         out = self._tanh.mul_(self._tanh)
-        for part, gradient in _parts(out, gradients):
+        for part, gradient in self._pieces.beside(gradients):
             torch.addcmul(gradient, gradient, part, value=-1, out=part)  # g (1 - tanh^2)
         if self._stretch is not None:
             out.mul_(self._stretch if self._free is None else torch.where(self._free > 0, 1, self._stretch))
@@ -104,6 +108,7 @@ class Share:
     def __init__(self, largest: Tensor) -> None:
         self.largest = largest
         self._sigmoid = torch.empty_like(largest)
+        self._pieces = _Pieces(self._sigmoid)
         self._out = torch.empty_like(largest)
 
     def decode(self, values: Tensor) -> Tensor:
@@ -112,15 +117,22 @@ class Share:
 
     def pull(self, gradients: Sequence[Tensor]) -> Tensor:
         slope = torch.addcmul(self._out, self._out, self._sigmoid, value=-1, out=self._sigmoid)
-        for part, gradient in _parts(slope, gradients):
+        for part, gradient in self._pieces.beside(gradients):
             part.mul_(gradient)
         return slope
 
 
-def _parts(vectors: Tensor, gradients: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """The piece of the vectors, [seeds, n], that belongs to each gradient."""
-    start = 0
-    for gradient in gradients:
-        flat = gradient.reshape(len(gradient), -1)
-        yield vectors[:, start : start + flat.shape[1]], flat
-        start += flat.shape[1]
+class _Pieces:
+    """The pieces of a stack of vectors that belong to each of its parameters, found once."""
+
+    def __init__(self, vectors: Tensor) -> None:
+        self._vectors = vectors
+        self._views: tuple[Tensor, ...] = ()
+
+    def beside(self, gradients: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each piece, in the shape of its gradient, [seeds, ...], and that gradient."""
+        if not self._views:
+            sizes = [gradient.shape[1:].numel() for gradient in gradients]
+            pieces = zip(torch.split(self._vectors, sizes, dim=1), gradients, strict=True)
+            self._views = tuple(piece.view(gradient.shape) for piece, gradient in pieces)
+        return zip(self._views, gradients, strict=True)

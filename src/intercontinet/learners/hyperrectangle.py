@@ -13,7 +13,7 @@ head of a task not yet learned) :math:`W = W^* + \mu`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import torch
@@ -55,13 +55,14 @@ def centres_inside(weights: Tensor, lower: Tensor, upper: Tensor, shift: Shift) 
     return InBox(weights, reach, None if shift == "scaled" else 1.0, mask), torch.zeros_like(weights)
 
 
-def centre_objective(forward: Callable[[Parameters, Tensor], Tensor]) -> Objective:
-    """Cross-entropy of the centre; its statistic is the batch's accuracy."""
+def centre_objective(network: Network, classes: Tensor | None) -> Objective:
+    """Cross-entropy of the centre among some classes; its statistic is the batch's accuracy."""
 
     def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
-        out = forward(weights, batch["x"])
-        hits = (out.detach().argmax(1) == batch["y"]).to(out.dtype)
-        return F.cross_entropy(out, batch["y"]), hits.mean(0, keepdim=True)
+        out = network.run(weights, batch["x"])
+        out = out if classes is None else out[:, classes]
+        hits = out.detach().argmax(1) == batch["y"]
+        return F.cross_entropy(out, batch["y"]), hits.mean(0, keepdim=True, dtype=out.dtype)
 
     return objective
 

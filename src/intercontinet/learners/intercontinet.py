@@ -19,7 +19,7 @@ from intercontinet.engine.loop import Phase, Progress, train
 from intercontinet.engine.optimizer import SGD, Adam, Optimizer
 from intercontinet.engine.parametrisation import Share
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting, TrainingMode
-from intercontinet.inference import logits, outputs_of, positions, right
+from intercontinet.inference import outputs_of, positions, right
 from intercontinet.learners.hyperrectangle import (
     Shift,
     centre_objective,
@@ -207,7 +207,7 @@ class InterContiNet:
         rate = settings.rate if first or settings.later_rate is None else settings.later_rate
         phase = Phase(
             "centres",
-            centre_objective(lambda weights, batch: logits(self.model, weights, batch, index)),
+            centre_objective(self._network, index),
             layout,
             inside,
             settings.optimizer_at(rate),
