@@ -59,7 +59,6 @@ def around(model: nn.Module, x: Tensor, radius: float = 0.1) -> Interval:
     return icn.bounds(model, Region.around(model, radius), x)
 
 
-@pytest.mark.usefixtures("own_rules")
 @pytest.mark.parametrize("conv", [False, True])
 def test_running_steps_with_other_weights_equals_the_model_with_those_weights(conv: bool) -> None:
     torch.manual_seed(0)
@@ -73,6 +72,7 @@ def test_running_steps_with_other_weights_equals_the_model_with_those_weights(co
     assert torch.equal(Network(model).run({}, x), model(x))
 
 
+@pytest.mark.usefixtures("own_rules")
 def test_a_users_rule_of_a_few_lines_takes_part_in_bounds() -> None:
     @icn.rule(Square)
     def square(layer: Square, parameters: Mapping[str, Interval], x: Interval, arithmetic: Arithmetic) -> Interval:
