@@ -43,6 +43,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Fixes weights, shuffling and attack.")] = 0,
 ) -> None:
     """Learn Split Digits in all three scenarios, attack what was learned, and show what is certain."""
+    import torch
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -52,6 +53,7 @@ def demo(
     from intercontinet.report.table import table
     from intercontinet.tasks import SCENARIOS
 
+    torch.set_num_threads(1)  # the nets are tiny: more threads only wait for each other
     console = Console()
     began = time.perf_counter()
     console.print("[bold]InterContiNet on Split Digits[/]: five tasks of two digits, learned one after another.\n")
