@@ -39,4 +39,4 @@ $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV)

@@ -102,7 +102,8 @@ def convolutional(flat: bool, convolution: nn.Module, activations: list[nn.Modul
     channels = convolution.out_channels
     assert isinstance(channels, int)
     norm = nn.BatchNorm1d(channels) if flat else nn.BatchNorm2d(channels)
-    body = nn.Sequential(convolution, norm, activations[0], nn.Sequential(pool, activations[1]), nn.Flatten())
+    drop = nn.Dropout1d() if flat else nn.Dropout2d()
+    body = nn.Sequential(convolution, norm, activations[0], drop, nn.Sequential(pool, activations[1]), nn.Flatten())
     sample = torch.zeros((1, 2, 6) if flat else (1, 2, 6, 6))
     with torch.no_grad():
         features = body.eval()(sample).shape[1]

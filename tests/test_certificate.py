@@ -55,7 +55,7 @@ def test_no_weights_of_the_region_get_a_certain_example_wrong(joint: bool) -> No
     x, y = blobs(spread=1.2)
     model = fitted((x, y))
     region = icn.Region.around(model, 0.1)
-    floor = icn.certify(model, region, (x, y), joint=joint)
+    floor = icn.certify(model, region, (x, y), margins="joint" if joint else "separate")
     assert 0 < floor.certified < floor.correct
     generator = torch.Generator().manual_seed(0)
     for _ in range(200):
@@ -70,7 +70,8 @@ def test_margins_as_one_expression_certify_more() -> None:
     with torch.no_grad():
         model.get_parameter("2.weight").add_(2.0)  # moves both logits alike, and no margin
     region = icn.Region.around(model, {"0.weight": 0.2, "0.bias": 0.2})
-    joint, separate = (icn.certify(model, region, data, joint=form).certified for form in (True, False))
+    joint = icn.certify(model, region, data, margins="joint").certified
+    separate = icn.certify(model, region, data, margins="separate").certified
     assert joint > separate
 
 
@@ -96,7 +97,9 @@ def test_a_tie_is_not_certain() -> None:
 
 def test_nothing_is_certain_where_nothing_is_bounded() -> None:
     model = mlp()
-    assert icn.certify(model, icn.Region.everything(model), blobs()).certified == 0
+    assert icn.certify(model, icn.Region.everything(model), blobs(), classes=(0, 1)).certified == 0
+    with pytest.raises(InvalidRegion, match=r"infinite edges.*classes="):
+        icn.certify(model, icn.Region.everything(model), blobs())
     assert icn.certify(model, icn.Region.around(model, 1e30), blobs()).certified == 0
 
 
@@ -198,7 +201,8 @@ def test_a_state_dict_of_another_model_is_refused() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_weights_that_are_not_finite_never_pass(value: float) -> None:
     model = mlp()
-    certificate = icn.Certificate.of(model, icn.Region.everything(model))
+    floor = icn.TaskFloor("any", 0, 1, 0)
+    certificate = icn.Certificate.of(model, icn.Region.everything(model), [floor])
     with pytest.raises(InvalidModel, match=r"'0\.weight' holds NaN or infinite"):
         icn.verify(moved(model, p0_weight=value), certificate)
 

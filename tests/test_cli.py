@@ -13,10 +13,11 @@ import torch
 from torch import nn
 
 import intercontinet as icn
-from intercontinet.demo import ScenarioResult, run_scenario
+from intercontinet.demo import run_scenario
 from intercontinet.engine.loop import Progress
 from intercontinet.files import load_weights, save_weights
 from intercontinet.report.plot import draw, save
+from intercontinet.report.results import ScenarioResult
 from intercontinet.report.table import table
 from intercontinet.tasks import SCENARIOS, Scenario, split_digits
 
@@ -109,6 +110,14 @@ def test_demo_leaves_a_certificate_whose_floors_are_counted_again(
         assert again.data == floor.data
 
 
+def test_demo_leaves_weights_that_its_certificate_refuses(
+    results: tuple[Path, dict[Scenario, ScenarioResult]],
+) -> None:
+    done = intercontinet("verify", "after-first-task.safetensors", "model.icn", folder=results[0] / "domain")
+    assert done.returncode == 1
+    assert "violation" in done.stderr
+
+
 def test_demo_writes_one_json_object_a_line(results: tuple[Path, dict[Scenario, ScenarioResult]]) -> None:
     lines = [json.loads(line) for line in (results[0] / "domain" / "metrics.jsonl").read_text().splitlines()]
     assert {line["event"] for line in lines} == {"epoch", "task"}
@@ -135,7 +144,7 @@ def test_plot_and_table_show_every_scenario(
     assert len(figure.axes) == 6
     save(figure, tmp_path / "demo")
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
-    assert "A title" in (tmp_path / "demo.svg").read_text() or b"<svg" in (tmp_path / "demo.svg").read_bytes()
+    assert "<!-- A title -->" in (tmp_path / "demo.svg").read_text()
     assert table(results[1]["class"]).row_count == 6
 
 

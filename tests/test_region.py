@@ -67,9 +67,21 @@ def test_a_buffer_gets_no_room_from_any_side() -> None:
     model = with_statistics()
     with pytest.raises(InvalidRegion, match=r"1\.running_var.*points"):
         icn.Region.around(model, {"1.running_var": 0.1})
-    roaming = icn.Region.around(model.state_dict(), 0.1)
+    from_state = icn.Region.around(model.state_dict(), 0.1)
+    assert torch.equal(from_state.lower["1.running_var"], from_state.upper["1.running_var"])
+    lower, upper = dict(from_state.lower), dict(from_state.upper)
+    upper["1.running_mean"] = upper["1.running_mean"] + 0.1
     with pytest.raises(InvalidRegion, match=r"running_mean.*points"):
-        icn.bounds(model, roaming, torch.randn(3, 2))
+        icn.bounds(model, icn.Region(lower, upper), torch.randn(3, 2))
+
+
+def test_a_region_does_not_follow_the_tensors_it_was_made_from() -> None:
+    model = mlp()
+    state = model.state_dict()
+    region = icn.Region(state, state)
+    with torch.no_grad():
+        model.get_parameter("0.weight").add_(5)
+    assert not region.contains(model)
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_one() -> None:

@@ -5,7 +5,7 @@ from intercontinet.bounds import bounds, rule
 from intercontinet.certificate import Certificate, TaskFloor, Verdict, certify, verify
 from intercontinet.errors import InterContiNetError, Violation
 from intercontinet.interval import Interval
-from intercontinet.learners.intercontinet import InterContiNet
+from intercontinet.learners.intercontinet import InterContiNet, Settings
 from intercontinet.region import Region
 from intercontinet.version import __version__
 
@@ -16,6 +16,7 @@ __all__ = [
     "InterContiNetError",
     "Interval",
     "Region",
+    "Settings",
     "TaskFloor",
     "Verdict",
     "Violation",

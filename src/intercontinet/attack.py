@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from intercontinet.data import Data, check_inputs, check_labels, collect
 from intercontinet.errors import InvalidSetting
 from intercontinet.inference import evaluated, logits, outputs_of, positions, right
-from intercontinet.region import Region
+from intercontinet.region import Region, second_names
 
 
 @final
@@ -80,6 +80,7 @@ def attack(
 
     worst: Attack | None = None
     uncounted = {name: t.clone() for name, t in model.state_dict().items() if not t.is_floating_point()}
+    twins = second_names(model)
     for start in range(starts):
         soft_count = start % 2 == 0
         weights = box.nearest(state)
@@ -90,11 +91,16 @@ def attack(
         for step in range(steps + 1):
             found = int(right(model, weights, x, labels, index).sum()) / len(x)
             if worst is None or found < worst.accuracy:
-                worst = Attack(found, {name: tensor.clone() for name, tensor in weights.items()} | uncounted)
+                worst = Attack(found, _whole(weights, twins) | uncounted)
             if step < steps:
                 weights = box.step(weights, gradient(weights, soft_count), 0.5 * (1 - step / steps))
     assert worst is not None
     return worst
+
+
+def _whole(weights: dict[str, Tensor], twins: dict[str, str]) -> dict[str, Tensor]:
+    copy = {name: tensor.clone() for name, tensor in weights.items()}
+    return copy | {second: copy[first] for second, first in twins.items() if first in copy}
 
 
 def _soft_errors(out: Tensor, labels: Tensor) -> Tensor:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,10 @@ from intercontinet.errors import CertificateError, InvalidRegion, Violation
 from intercontinet.files import read_header, seal, unseal, write_atomically
 from intercontinet.inference import EXAMPLES_AT_ONCE, evaluated, outputs_of, positions, right
 from intercontinet.interval import Interval
-from intercontinet.region import Region, State, state_of
+from intercontinet.region import Region, State, second_names, state_of
 from intercontinet.version import __version__
 
+Margins = Literal["joint", "separate"]
 FORMAT = "intercontinet certificate"
 FORMAT_VERSION = 1
 PROMISE = (
@@ -84,7 +85,7 @@ def certify(
     task: str = "",
     classes: Sequence[int] | None = None,
     keep: float | None = None,
-    joint: bool = True,
+    margins: Margins = "joint",
 ) -> TaskFloor:
     """Count the examples that every weight in the region classifies right, in float32, in any summation order.
 
@@ -95,7 +96,10 @@ def certify(
         task: A name for the record.
         classes: The outputs that take part, where each task has a head of its own; labels name outputs.
         keep: A share of today's accuracy to hold the result against (see :attr:`TaskFloor.kept`).
-        joint: Whether margins are bounded as one expression; False is the paper's looser definition.
+        margins: "joint", bounded as one expression, or "separate", the paper's looser definition.
+
+    Raises:
+        InvalidRegion: The model lies outside the region, or the region leaves a class that takes part unbounded.
 
     >>> model = nn.Linear(2, 2)
     >>> data = torch.randn(8, 2), torch.randint(2, (8,))
@@ -103,18 +107,48 @@ def certify(
     >>> floor.certified <= floor.correct <= floor.total
     True
     """
-    region.check_fits(model)
+    outside = region.excess(model)
+    if outside:
+        name, excess = next(iter(outside.items()))
+        raise InvalidRegion(
+            f"the model's '{name}' lies {excess:.6g} outside the region: certify a model in its own region"
+        )
     x, y = collect(data)
     check_inputs(x, next(iter(region.lower.values())).device)
     check_labels(y, len(x), outputs_of(model, x), classes)
+    if classes is None:
+        _check_bounded(region)
+    labels, index = positions(y, classes)
+    certified = int(certain_examples(model, region, x, labels, index, margins == "joint").sum())
+    return floor_of(model, (x, y), certified, task, classes, keep)
+
+
+def _check_bounded(region: Region) -> None:
+    for name, lower in region.lower.items():
+        if bool(lower.isinf().any() or region.upper[name].isinf().any()):
+            raise InvalidRegion(
+                f"'{name}' has infinite edges, as heads of tasks to come do: say which outputs take part, with classes="
+            )
+
+
+def floor_of(
+    model: nn.Module,
+    data: tuple[Tensor, Tensor],
+    certified: int,
+    task: str,
+    classes: Sequence[int] | None,
+    keep: float | None,
+) -> TaskFloor:
+    """The record of a count: :func:`certify` for those who have counted already."""
+    x, y = data
     labels, index = positions(y, classes)
     return TaskFloor(
-        task=task,
-        certified=int(certain_examples(model, region, x, labels, index, joint).sum()),
+        task=str(task),
+        certified=certified,
         total=len(x),
         correct=int(right(model, {}, x, labels, index).sum()),
-        classes=None if classes is None else tuple(classes),
-        keep=keep,
+        classes=None if classes is None else tuple(int(c) for c in classes),
+        keep=None if keep is None else float(keep),
         data=fingerprint(x, y),
     )
 
@@ -160,18 +194,20 @@ class Certificate:
         tasks: One floor per task.
         architecture: Hash of the model's layers, settings, names and shapes.
         method: What made it.
+        tied: Second names of parameters that occur twice in the model, each with the first name.
     """
 
     region: Region
     tasks: tuple[TaskFloor, ...]
     architecture: str
     method: str = ""
+    tied: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=_versions)
 
     @classmethod
     def of(cls, model: nn.Module, region: Region, tasks: Sequence[TaskFloor] = (), method: str = "") -> Certificate:
         """A certificate for this architecture. The floors must have been counted in regions that hold this one."""
-        return cls(region, tuple(tasks), architecture_hash(model), method)
+        return cls(region, tuple(tasks), architecture_hash(model), method, second_names(model))
 
     def extended(self, region: Region, floor: TaskFloor) -> Certificate:
         """The certificate after one more task, whose region must lie within this one's."""
@@ -188,6 +224,7 @@ class Certificate:
             "method": self.method,
             "promise": PROMISE,
             "tasks": [asdict(floor) for floor in self.tasks],
+            "tied": self.tied,
             "versions": self.versions,
         }
         tensors = {}
@@ -223,26 +260,32 @@ class Certificate:
         try:
             return cls._from_parts(tensors, json.loads(metadata["record"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CertificateError(f"{path} has an incomplete record: {error}") from error
+            raise CertificateError(f"{path} has a record that makes no sense: {error}") from error
 
     @classmethod
     def _from_parts(cls, tensors: dict[str, Tensor], record: dict[str, Any]) -> Certificate:
         lower, upper = {}, {}
         for key, tensor in tensors.items():
             kind, name = key.split("/", 1)
+            if kind not in ("lower", "upper", "point"):
+                raise ValueError(f"'{key}' is no edge of a region")
             if kind in ("lower", "point"):
                 lower[name] = tensor
             if kind in ("upper", "point"):
                 upper[name] = tensor
-        floors = (
+        floors = [
             TaskFloor(**{**floor, "classes": None if floor["classes"] is None else tuple(floor["classes"])})
             for floor in record["tasks"]
-        )
+        ]
+        for floor in floors:
+            if not 0 <= max(floor.certified, floor.correct) <= floor.total or min(floor.certified, floor.correct) < 0:
+                raise ValueError(f"the counts of task '{floor.task}' make no sense")
         return cls(
             Region(lower, upper),
             tuple(floors),
             str(record["architecture"]),
             str(record["method"]),
+            dict(record["tied"]),
             dict(record["versions"]),
         )
 
@@ -261,29 +304,54 @@ class Verdict:
         return True
 
     def __str__(self) -> str:
-        return "\n".join(["every floor holds:", *(f"  {floor}" for floor in self.floors)])
+        missed = sum(not floor.kept for floor in self.floors)
+        note = f" ({missed} of {len(self.floors)} lower than was asked for)" if missed else ""
+        return "\n".join([f"every floor holds{note}:", *(f"  {floor}" for floor in self.floors)])
 
 
-def verify(model: nn.Module | State, certificate: Certificate) -> Verdict:
+def _untied(state: State, tied: Mapping[str, str]) -> State:
+    """A state dict without the second names of tied parameters, which must equal the first."""
+    state = dict(state)
+    for alias, first in tied.items():
+        copy = state.pop(alias, None)
+        if copy is not None and first in state and not torch.equal(copy, state[first]):
+            raise Violation(alias, float((copy.double() - state[first].double()).abs().max()))
+    return state
+
+
+def verify(model: nn.Module | State, certificate: Certificate | str | Path) -> Verdict:
     """Hold weights against a certificate: no data is needed.
 
     Args:
         model: A module, or a state dict, of which only names and shapes can be compared.
-        certificate: What was promised.
+        certificate: What was promised, or the path of its file.
 
     Raises:
         Violation: A parameter lies outside the region; it is named, and by how much.
-        CertificateError: The module is of another architecture.
+        CertificateError: The module is of another architecture, or the certificate holds no floors.
         RegionMismatch: Names or shapes differ.
     """
-    if isinstance(model, nn.Module) and architecture_hash(model) != certificate.architecture:
-        certificate.region.check_fits(model)
+    if isinstance(certificate, (str, Path)):
+        certificate = Certificate.load(certificate)
+    if not certificate.tasks:
         raise CertificateError(
-            "the certificate is for another architecture: names and shapes fit, but the layers or their settings differ"
+            "the certificate holds no floors, so there is nothing to verify: learn or certify a task"
         )
+    check_inside(model, certificate)
+    return Verdict(certificate.tasks)
+
+
+def check_inside(model: nn.Module | State, certificate: Certificate) -> None:
+    """Raise what :func:`verify` raises, unless the weights lie in the certificate's region."""
+    if isinstance(model, nn.Module):
+        if architecture_hash(model) != certificate.architecture:
+            certificate.region.check_fits(model)
+            raise CertificateError("the certificate is for another architecture: layers, settings or constants differ")
+        Network(model)  # refuses hooks and replaced methods, which no hash shows
+    else:
+        model = _untied(model, certificate.tied)
     device = next(iter(state_of(model).values())).device
     outside = certificate.region.to(device).excess(model)
     if outside:
         first, *others = outside
         raise Violation(first, outside[first], tuple(others))
-    return Verdict(certificate.tasks)

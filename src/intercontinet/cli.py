@@ -5,12 +5,22 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from intercontinet.errors import InterContiNetError, Violation
 from intercontinet.version import __version__
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+EXPLANATION = (
+    "\nAll but the last column are shares of a task's training set, of which the floors speak. "
+    "[bold]Certified floor[/]: no weights in the task's region, and so no later model, get fewer right. "
+    "[bold]Under attack[/]: the worst weights that gradient ascent found in that region; it can never be below the "
+    "floor. In [yellow]yellow[/]: hardly learned."
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -37,9 +47,7 @@ def root(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for certificates, weights, metrics and the plot.")] = Path(
-        "runs/demo"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for certificates, weights, metrics and plot.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Fixes weights, shuffling and attack.")] = 0,
 ) -> None:
     """Learn Split Digits in all three scenarios, attack what was learned, and show what is certain."""
@@ -64,42 +72,36 @@ def demo(
         TextColumn("{task.fields[note]}"),
     )
     results = []
-    with Progress(*columns, console=console) as bars:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         rows = {name: bars.add_task(name, total=epochs_in_all(), start=False, note="waiting") for name in SCENARIOS}
         for scenario, row in rows.items():
             bars.start_task(row)
 
-            def listen(heard: Heard, row: object = row) -> None:
-                known = heard.statistics[-1]
+            def listen(heard: Heard, row: TaskID = row, scenario: str = scenario) -> None:
                 certain = f", certain {heard.statistics[0]:.0%}" if heard.phase == "radii" else ""
-                note = (
-                    f"digits {heard.task}  {heard.phase:<7} {heard.epoch}/{heard.epochs}  accuracy {known:.0%}{certain}"
-                )
-                bars.update(row, advance=1, note=note)  # type: ignore[arg-type]
+                note = f"digits {heard.task}  {heard.phase:<7} {heard.epoch}/{heard.epochs}"
+                note += f"  accuracy {heard.statistics[-1]:.0%}{certain}"
+                bars.update(row, advance=1, note=note)
+                if not console.is_terminal and heard.epoch == heard.epochs:
+                    console.print(f"{scenario}: {note}", highlight=False)
 
-            results.append(run_scenario(scenario, out / scenario, seed, listen))
+            try:
+                results.append(run_scenario(scenario, out / scenario, seed, listen))
+            except KeyboardInterrupt:
+                bars.stop()
+                done = ", ".join(result.scenario for result in results) or "none"
+                console.print(f"[red]Interrupted.[/] Scenarios that are complete in {out}: {done}.")
+                raise typer.Exit(130) from None
             bars.update(row, note="done")
     for result in results:
         console.print()
         console.print(table(result))
     save(draw(results, "What InterContiNet keeps of Split Digits, and what it still learns"), out / "demo")
-    _explain(console, out, time.perf_counter() - began)
-
-
-def _explain(console: object, out: Path, seconds: float) -> None:
-    from rich.console import Console
-
-    assert isinstance(console, Console)
-    console.print(
-        "\nAll but the last column are shares of a task's training set, of which the floors speak. [bold]Certified "
-        "floor[/]: no weights in the task's region, and so no later model, get fewer right. [bold]Under attack[/]: the "
-        "worst weights that gradient ascent found in that region; it can never be below the floor. In "
-        "[yellow]yellow[/]: not learned."
-    )
-    console.print(f"\nDone in {seconds:.0f} s. Look at [bold]{out}/demo.png[/]. Then try:")
+    console.print(EXPLANATION)
+    console.print(f"\nDone in {time.perf_counter() - began:.0f} s. Look at [bold]{out}/demo.png[/]. Then try:")
     for line in (
         f"intercontinet verify {out}/domain/model.safetensors {out}/domain/model.icn",
-        f"intercontinet verify {out}/class/model.safetensors {out}/domain/model.icn   (refused: another model)",
+        f"intercontinet verify {out}/domain/after-first-task.safetensors {out}/domain/model.icn   (refused)",
         "intercontinet demo --seed 1 --out runs/demo-1",
     ):
         console.print(f"  {line}", highlight=False, soft_wrap=True)
@@ -115,7 +117,10 @@ def verify(
     from intercontinet.certificate import verify as check
     from intercontinet.files import load_weights
 
-    typer.echo(str(check(load_weights(weights), Certificate.load(certificate))))
+    verdict = check(load_weights(weights), Certificate.load(certificate))
+    for line in str(verdict).splitlines():
+        typer.secho(line, fg="red" if "NOT" in line else None)
+    typer.echo("Checked: names, shapes and edges. Which layers they belong to, weights alone cannot tell.")
 
 
 def main() -> None:
@@ -128,6 +133,3 @@ def main() -> None:
     except InterContiNetError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.secho("interrupted", fg="red", err=True)
-        sys.exit(130)

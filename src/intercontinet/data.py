@@ -56,6 +56,8 @@ def _on_one_device(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 def check_inputs(x: Tensor, device: torch.device) -> None:
     """Inputs must exist, be float32 and finite, and lie where the model is."""
+    if not isinstance(x, Tensor):
+        raise InvalidData(f"inputs must be a tensor, not {type(x).__name__}: pass torch.as_tensor(x)")
     if x.dim() == 0 or len(x) == 0:
         raise InvalidData("the data is empty: give at least one example")
     if x.dtype != torch.float32:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from torch import nn
@@ -17,55 +17,13 @@ from intercontinet.files import save_weights, write_atomically
 from intercontinet.inference import positions, right
 from intercontinet.learners.intercontinet import InterContiNet
 from intercontinet.nets import mlp
+from intercontinet.report.results import ScenarioResult, TaskResult
 from intercontinet.tasks import Scenario, Task, split_digits
 from intercontinet.tasks.digits import PAIRS
 
 KEEP: dict[Scenario, float] = {"task": 0.9, "domain": 0.8, "class": 0.8}  # the paper's, for MNIST
 HIDDEN = (100,)
 CENTRE_EPOCHS, RADII_EPOCHS = 40, 20
-
-
-@dataclass
-class TaskResult:
-    """What became of one task. Accuracies and floors are shares of its training set, unless they say test.
-
-    Attributes:
-        task: Its name.
-        after: Accuracy just after learning it.
-        now: Accuracy after the last task.
-        test: Accuracy on its test set, after the last task.
-        floor: What every weight in its region gets right at least.
-        attacked: Accuracy of the worst weights that an attack found in that region.
-        certified: Number of certain examples.
-        total: Number of examples.
-        kept: Whether the floor is as high as was promised.
-        radii: Mean radius of each layer's weights after the task.
-    """
-
-    task: str
-    after: float
-    now: float
-    test: float
-    floor: float
-    attacked: float
-    certified: int
-    total: int
-    kept: bool
-    radii: dict[str, float]
-
-
-@dataclass
-class ScenarioResult:
-    """All tasks of a scenario, in order."""
-
-    scenario: Scenario
-    keep: float
-    tasks: list[TaskResult]
-
-    @property
-    def average_test(self) -> float:
-        """Mean test accuracy over all tasks, after the last one."""
-        return sum(task.test for task in self.tasks) / len(self.tasks)
 
 
 def accuracy(model: nn.Module, task: Task, test: bool = False) -> float:
@@ -78,7 +36,7 @@ def accuracy(model: nn.Module, task: Task, test: bool = False) -> float:
 def run_scenario(
     scenario: Scenario, out: Path, seed: int = 0, listen: Callable[[Progress], None] | None = None
 ) -> ScenarioResult:
-    """Learn the five tasks of one scenario; write model.icn, model.safetensors and metrics.jsonl into ``out``."""
+    """Learn the five tasks of one scenario; leave certificate, weights and metrics in ``out``."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -106,9 +64,11 @@ def run_scenario(
         if listen is not None:
             listen(progress)
 
-    results = []
+    results: list[TaskResult] = []
     for task in stream.tasks:
         floor = learner.learn(task.train, task.name, classes=task.classes, listen=hear)
+        if not results:
+            save_weights(model, out / "after-first-task.safetensors")
         worst = attack(model, learner.region, task.train, seed=seed, classes=task.classes)
         radii = {label: learner.region.size((name,)).mean_radius for label, name in layers.items()}
         results.append(
@@ -123,6 +83,7 @@ def run_scenario(
                 total=floor.total,
                 kept=floor.kept,
                 radii=radii,
+                region=learner.region.size(),
             )
         )
     for result, task in zip(results, stream.tasks, strict=True):

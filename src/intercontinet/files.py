@@ -27,7 +27,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     Raises:
         WriteError: The folder is missing or read-only, the disk is full, ...
     """
-    target = Path(path)
+    target = Path(path).resolve()
     temporary = None
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
@@ -35,7 +35,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, target.stat().st_mode if target.exists() else 0o666 & ~_umask())
         os.replace(temporary, target)
     except BaseException as error:
         if temporary is not None and os.path.exists(temporary):
@@ -45,6 +45,12 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         raise WriteError(
             f"cannot write {target}: {error.strerror or error}. Nothing was changed: check folder and space left"
         ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def save_weights(model: nn.Module, path: str | Path) -> None:

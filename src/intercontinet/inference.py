@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from intercontinet.errors import InvalidData, InvalidModel
+from intercontinet.errors import InterContiNetError, InvalidData, InvalidModel
 
 EXAMPLES_AT_ONCE = 512
 
@@ -19,25 +19,24 @@ def evaluated(model: nn.Module) -> Iterator[None]:
     """Evaluation mode and true float32 products inside; every module's mode and torch's settings are restored."""
     modes = [(module, module.training) for module in model.modules()]
     precision = torch.get_float32_matmul_precision()
-    tf32 = torch.backends.cudnn.allow_tf32
+    device = next((tensor.device.type for tensor in model.parameters()), "cpu")
     try:
         model.eval()
         torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = False
-        yield
+        with torch.backends.cudnn.flags(enabled=False), torch.autocast(device, enabled=False):  # no Winograd, no TF32
+            yield
     finally:
         torch.set_float32_matmul_precision(precision)
-        torch.backends.cudnn.allow_tf32 = tf32
         for module, mode in modes:
             module.training = mode
 
 
 def logits(model: nn.Module, state: Mapping[str, Tensor], x: Tensor, classes: Tensor | None = None) -> Tensor:
     """The model's output with these weights, restricted to some classes: [batch, classes]."""
-    out = functional_call(model, dict(state), (x,))
-    if not isinstance(out, Tensor) or out.dim() != 2:
+    out = functional_call(model, dict(state), (x.clone(),))  # a copy, since layers may work in place
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != len(x):
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise InvalidModel(f"the model's output is {shape}; a classifier must give [batch, classes]")
+        raise InvalidModel(f"for {len(x)} example(s) the model gives {shape}; a classifier must give [batch, classes]")
     return out if classes is None else out[:, classes]
 
 
@@ -47,7 +46,9 @@ def outputs_of(model: nn.Module, x: Tensor) -> int:
     with evaluated(model):
         try:
             return logits(model, {}, x[:1]).shape[1]
-        except RuntimeError as error:
+        except InterContiNetError:
+            raise
+        except (RuntimeError, ValueError, IndexError) as error:
             raise InvalidData(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {error}") from error
 
 

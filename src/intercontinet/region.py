@@ -44,8 +44,18 @@ def state_of(model: nn.Module | State) -> dict[str, Tensor]:
     return state
 
 
-def _is_buffer(model: nn.Module, name: str) -> bool:
-    return any(name == buffer for buffer, _ in model.named_buffers())
+def second_names(model: nn.Module) -> dict[str, str]:
+    """Further names of parameters and buffers that occur more than once, each with the first, by which regions go."""
+    first: dict[int, str] = {}
+    names = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return {name: first[id(tensor)] for name, tensor in names if first.setdefault(id(tensor), name) != name}
+
+
+def _is_buffer(model: nn.Module | State, name: str) -> bool:
+    """Whether a name is a buffer's; in a state dict, which does not say, whether it is one of running statistics."""
+    if isinstance(model, nn.Module):
+        return any(name == buffer for buffer, _ in model.named_buffers())
+    return name.endswith(("running_mean", "running_var"))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -117,8 +127,8 @@ class Region:
                 )
             if not bool(((low < torch.inf) & (up > -torch.inf)).all()):
                 raise InvalidRegion(f"no finite weight lies between the edges of '{name}': both are the same infinity")
-        self.lower: Mapping[str, Tensor] = MappingProxyType({name: t.detach() for name, t in lower.items()})
-        self.upper: Mapping[str, Tensor] = MappingProxyType({name: t.detach() for name, t in upper.items()})
+        self.lower: Mapping[str, Tensor] = MappingProxyType({name: t.detach().clone() for name, t in lower.items()})
+        self.upper: Mapping[str, Tensor] = MappingProxyType({name: t.detach().clone() for name, t in upper.items()})
 
     @classmethod
     def around(cls, model: nn.Module | State, radius: float | Mapping[str, float | Tensor]) -> Region:
@@ -134,14 +144,13 @@ class Region:
             for name in radius:
                 if name not in state:
                     raise RegionMismatch(f"a radius is given for '{name}', which the model lacks{nearest(name, state)}")
-                if isinstance(model, nn.Module) and _is_buffer(model, name):
+                if _is_buffer(model, name):
                     raise InvalidRegion(
                         f"a radius is given for '{name}', a buffer: buffers are always points, leave it out"
                     )
             radii = {name: radius.get(name, 0.0) for name in state}
         else:
-            movable = {name for name in state if not (isinstance(model, nn.Module) and _is_buffer(model, name))}
-            radii = {name: radius if name in movable else 0.0 for name in state}
+            radii = {name: 0.0 if _is_buffer(model, name) else radius for name in state}
         lower, upper = {}, {}
         for name, weight in state.items():
             size = torch.as_tensor(radii[name], dtype=torch.float32, device=weight.device)

@@ -1,17 +1,11 @@
-"""Every test of this folder starts from the same random state, on one thread: for tiny tensors, more only wait."""
+"""Every test of this folder starts from the same random state."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 import torch
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def _seeded() -> None:
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)

@@ -178,7 +178,7 @@ def test_an_example_that_may_overflow_on_the_way_is_never_certain(make: Layer, j
         model[0].weight.fill_(1e30)  # type: ignore[operator]
     region = Region.around(model, 0.0)
     x, y = torch.tensor([[1e30, 1e30], [0.0, 0.0]]), torch.tensor([0, 0])
-    assert icn.certify(model, region, (x, y), joint=joint).certified == 1
+    assert icn.certify(model, region, (x, y), margins="joint" if joint else "separate").certified == 1
     box = icn.bounds(model, region, x)
     assert box.lower[0].isinf().all() and box.upper[0].isinf().all()
     assert box.lower[1].isfinite().all() and box.upper[1].isfinite().all()

@@ -217,7 +217,7 @@ def test_certified_counts_never_fall_as_regions_shrink_and_never_exceed_an_accur
     region = lopsided_region(model, 0.3, generator)
     counts = []
     for _ in range(8):
-        floor = icn.certify(model, region, (x, y), joint=joint)
+        floor = icn.certify(model, region, (x, y), margins="joint" if joint else "separate")
         counts.append(floor.certified)
         outs = outputs_together(model, weights_inside(region, 60, generator), x.expand(60, 200, 4))
         right = (outs.argmax(2) == y).sum(1)

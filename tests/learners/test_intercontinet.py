@@ -17,6 +17,7 @@ from torch.func import functional_call
 from torch.utils.data import DataLoader, TensorDataset
 
 import intercontinet as icn
+from intercontinet.certificate import Margins
 from intercontinet.engine.loop import Progress
 from intercontinet.errors import InvalidData
 from intercontinet.learners import intercontinet as module
@@ -226,7 +227,7 @@ def test_radii_that_fill_the_parent_do_not_leave_it_by_rounding() -> None:
 
 
 @pytest.mark.parametrize("margins", ["joint", "separate"])
-def test_a_head_per_task_freezes_with_its_task_and_stays_certain(margins: str) -> None:
+def test_a_head_per_task_freezes_with_its_task_and_stays_certain(margins: Margins) -> None:
     model = mlp(hidden=12, outputs=6)
     learner = icn.InterContiNet(model, keep=0.9, head="per-task", margins=margins, **QUICK)
     tasks = [blobs(labels=(2 * k, 2 * k + 1), seed=k) for k in range(3)]
@@ -250,7 +251,7 @@ def test_a_head_per_task_freezes_with_its_task_and_stays_certain(margins: str) -
     for data, floor in zip(tasks, learner.certificate.tasks, strict=True):
         assert floor.classes is not None
         assert right(model, data, list(floor.classes)) >= floor.certified
-        again = icn.certify(model, learner.region, data, classes=floor.classes, joint=margins == "joint")
+        again = icn.certify(model, learner.region, data, classes=floor.classes, margins=margins)
         assert again.certified >= floor.certified > 0
         found = icn.attack(model, learner.region, data, classes=floor.classes, steps=5)
         assert floor.floor <= found.accuracy
@@ -410,7 +411,7 @@ def test_an_interrupt_leaves_model_and_certificate_untouched(phase: str) -> None
     assert same(before, snapshot(model)) and learner.certificate is certificate
 
 
-@pytest.mark.parametrize("step", ["certify", "shrunk_to_keep"])
+@pytest.mark.parametrize("step", ["floor_of", "shrunk_to_keep"])
 def test_an_interrupt_while_certifying_puts_the_old_weights_back(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlp()
     learner = icn.InterContiNet(model, **QUICK)
@@ -475,7 +476,9 @@ def test_every_kind_of_network_learns_two_tasks_and_keeps_the_first(kind: str) -
     assert all(torch.equal(buffer, resting[name]) for name, buffer in model.named_buffers())
     assert right(model, data) >= first.certified
     joint = options.get("margins") != "separate"
-    assert icn.certify(model, learner.region, data, joint=joint).certified >= first.certified
+    assert (
+        icn.certify(model, learner.region, data, margins="joint" if joint else "separate").certified >= first.certified
+    )
 
 
 def test_parameters_that_do_not_require_gradients_stay_as_points() -> None:

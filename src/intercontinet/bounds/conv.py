@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from intercontinet.bounds.arithmetic import Arithmetic
-from intercontinet.bounds.linear import MatrixProduct, affine
+from intercontinet.bounds.linear import TERMS_AT_ONCE, MatrixProduct, affine
 from intercontinet.bounds.registry import rule
 from intercontinet.interval import Interval
 
@@ -39,18 +39,25 @@ class Convolution:
         kernel, stride, dilation = (
             ((1, *size) if flat else size) for size in (layer.kernel_size, layer.stride, layer.dilation)
         )
-        patches = []
-        for x in xs:
-            image = self.padded(x)
-            columns = F.unfold(image.unsqueeze(2) if flat else image, kernel, dilation, 0, stride)
-            patches.append(columns.transpose(1, 2).chunk(groups, dim=2))  # groups x [batch, positions, terms]
         rows = [w.flatten(1).chunk(groups, dim=0) for w in ws]  # groups x [out / groups, terms]
         product = MatrixProduct()
-        outs = [
-            product.termwise(combine, tuple(p[g] for p in patches), tuple(r[g] for r in rows)) for g in range(groups)
-        ]
-        out = torch.cat(outs, dim=2).transpose(1, 2)  # [batch, out, positions]
-        return out.reshape(self(xs[0], ws[0]).shape)
+
+        def some(xs: tuple[Tensor, ...]) -> Tensor:
+            patches = []
+            for x in xs:
+                image = self.padded(x)
+                columns = F.unfold(image.unsqueeze(2) if flat else image, kernel, dilation, 0, stride)
+                patches.append(columns.transpose(1, 2).chunk(groups, dim=2))  # groups x [batch, positions, terms]
+            outs = [
+                product.termwise(combine, tuple(p[g] for p in patches), tuple(r[g] for r in rows))
+                for g in range(groups)
+            ]
+            return torch.cat(outs, dim=2).transpose(1, 2)  # [batch, out, positions]
+
+        shape = self(xs[0], ws[0]).shape
+        at_once = max(1, TERMS_AT_ONCE // (shape[2:].numel() * ws[0][0].numel() * groups))
+        batches = zip(*(torch.split(x, at_once) for x in xs), strict=True)
+        return torch.cat([some(batch) for batch in batches]).reshape(shape)
 
 
 @rule(nn.Conv1d, nn.Conv2d)

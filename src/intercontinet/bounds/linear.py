@@ -13,7 +13,7 @@ from intercontinet.bounds.product import Bilinear, multiply
 from intercontinet.bounds.registry import rule
 from intercontinet.interval import Interval
 
-_TERMS_AT_ONCE = 1 << 22  # how many terms of a termwise sum are held in memory
+TERMS_AT_ONCE = 1 << 22  # how many terms of a termwise sum are held in memory
 
 
 class MatrixProduct:
@@ -23,12 +23,13 @@ class MatrixProduct:
         return F.linear(x, w)
 
     def termwise(self, combine: Callable[..., Tensor], xs: tuple[Tensor, ...], ws: tuple[Tensor, ...]) -> Tensor:
-        rows = max(1, _TERMS_AT_ONCE // xs[0].numel())
-        parts = [
-            combine(*(x.unsqueeze(-2) for x in xs), *(w[i : i + rows] for w in ws)).sum(-1)
-            for i in range(0, len(ws[0]), rows)
-        ]
-        return torch.cat(parts, dim=-1)
+        flat = [x.reshape(-1, x.shape[-1]) for x in xs]
+        nonzero = torch.stack([w != 0 for w in ws]).all(0).nonzero()  # [pairs, (out, in)]: all other terms are zero
+        out = flat[0].new_zeros(len(flat[0]), len(ws[0]))
+        for pairs in torch.split(nonzero, max(1, TERMS_AT_ONCE // max(1, len(flat[0])))):
+            rows, columns = pairs.T
+            out = out.index_add(1, rows, combine(*(x[:, columns] for x in flat), *(w[rows, columns] for w in ws)))
+        return out.reshape(*xs[0].shape[:-1], -1)
 
 
 def affine(

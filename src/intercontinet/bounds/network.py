@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 from intercontinet.bounds.arithmetic import Arithmetic
 from intercontinet.bounds.linear import linear
 from intercontinet.bounds.registry import Rule, computes_like, known_layers, rule_for
-from intercontinet.errors import InterContiNetError, UnsupportedLayer
+from intercontinet.errors import InterContiNetError, InvalidData, UnsupportedLayer
 from intercontinet.interval import Interval
 
 Boxes = Mapping[str, Interval]
@@ -35,9 +35,10 @@ class Step:
         try:
             return self.rule(self.layer, parameters, x, arithmetic)
         except InterContiNetError as error:
-            if error.args and str(error.args[0]).startswith("layer '"):
-                raise
             raise type(error)(f"layer '{self.path}' ({type(self.layer).__name__}): {error}") from None
+        except (RuntimeError, ValueError, IndexError) as error:
+            where = f"layer '{self.path}' ({type(self.layer).__name__})"
+            raise InvalidData(f"{where} cannot take an input of shape {tuple(x.shape)}: {error}") from error
 
     def run(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """The layer's output with these weights, by full name; those left out are its own."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from intercontinet.bounds.arithmetic import LARGEST, NUDGE, Arithmetic
+from intercontinet.bounds.arithmetic import LARGEST, NUDGE, SMALLEST, Arithmetic
 from intercontinet.bounds.registry import rule
 from intercontinet.errors import InvalidRegion, TrainingMode, UnsupportedLayer
 from intercontinet.interval import Interval
@@ -36,8 +36,8 @@ def batch_norm(
             raise InvalidRegion(
                 f"the region lets '{name}' roam: saved statistics must be points, so give it zero width"
             )
-    mean = column(parameters["running_mean"].lower)
-    scale = torch.rsqrt(column(parameters["running_var"].lower) + layer.eps)
+    mean, variance = (column(parameters[name].lower) for name in ("running_mean", "running_var"))
+    scale = torch.rsqrt(variance + layer.eps)
     out = Interval((x.lower - mean) * scale, (x.upper - mean) * scale)
     if layer.affine:
         weight, bias = parameters["weight"], parameters["bias"]
@@ -50,7 +50,7 @@ def batch_norm(
         out = Interval(lower + column(bias.lower), upper + column(bias.upper))
 
     def magnitude() -> Tensor:
-        size = x.magnitude + mean.abs()
+        size = torch.where(variance + layer.eps >= 2 * SMALLEST, x.magnitude + mean.abs(), torch.inf)
         normalised = (size + NUDGE) * scale + NUDGE  # factors may be flushed to zero before or after each product
         if not layer.affine:
             return normalised

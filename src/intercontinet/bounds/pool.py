@@ -67,7 +67,7 @@ def adaptive_avg_pool(
 ) -> Interval:
     """As :func:`avg_pool`; a window spans at most ceil(in / out) + 1 entries each way."""
     size, ways = layer.output_size, 1 if isinstance(layer, nn.AdaptiveAvgPool1d) else 2
-    sizes: tuple[int | None, ...] = size if isinstance(size, tuple) else (size,) * ways
+    sizes: tuple[int | None, ...] = tuple(size) if isinstance(size, (tuple, list)) else (size,) * ways
     window = 1
     for inner, outer in zip(reversed(x.shape), reversed(sizes), strict=False):
         window *= 1 if outer is None else ceil(inner / outer) + 1

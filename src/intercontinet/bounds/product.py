@@ -40,7 +40,10 @@ class Bilinear(Protocol):
         ...
 
     def termwise(self, combine: Callable[..., Tensor], xs: tuple[Tensor, ...], ws: tuple[Tensor, ...]) -> Tensor:
-        """``sum(combine(*x_terms, *w_terms))`` over the terms of each output entry, instead of ``sum(x * w)``."""
+        """``sum(combine(*x_terms, *w_terms))`` over the terms of each output entry, instead of ``sum(x * w)``.
+
+        ``combine`` must be zero where any of its weights is: such terms are left out.
+        """
         ...
 
 

@@ -27,8 +27,10 @@ def identity(layer: nn.Identity, parameters: Parameters, x: Interval, arithmetic
     return x
 
 
-@rule(nn.Dropout)
-def dropout(layer: nn.Dropout, parameters: Parameters, x: Interval, arithmetic: Arithmetic) -> Interval:
+@rule(nn.Dropout, nn.Dropout1d, nn.Dropout2d)
+def dropout(
+    layer: nn.Dropout | nn.Dropout1d | nn.Dropout2d, parameters: Parameters, x: Interval, arithmetic: Arithmetic
+) -> Interval:
     """Nothing when evaluated; while training, one mask, scaled by 1 / (1 - p), for both edges."""
     if arithmetic.sound or not layer.training or layer.p == 0:
         return x

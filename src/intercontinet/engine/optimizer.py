@@ -12,10 +12,7 @@ State = tuple[Tensor, ...]
 
 
 class Optimizer(Protocol):
-    """What the loop asks of an optimizer. ``rate`` is its learning rate."""
-
-    @property
-    def rate(self) -> float: ...
+    """What the loop asks of an optimizer."""
 
     def start(self, values: Tensor) -> State:
         """Its memory before the first step."""

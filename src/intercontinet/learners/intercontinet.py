@@ -12,7 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from intercontinet.bounds import Network
-from intercontinet.certificate import Certificate, TaskFloor, certain_examples, certify, verify
+from intercontinet.certificate import (
+    Certificate,
+    Margins,
+    TaskFloor,
+    certify,
+    check_inside,
+    floor_of,
+)
 from intercontinet.data import Data, check_inputs, check_labels, collect
 from intercontinet.engine.layout import Layout
 from intercontinet.engine.loop import Phase, Progress, train
@@ -20,6 +27,7 @@ from intercontinet.engine.optimizer import SGD, Adam, Optimizer
 from intercontinet.engine.parametrisation import Share
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting, TrainingMode
 from intercontinet.inference import outputs_of, positions, right
+from intercontinet.learners.enforce import shrunk_to_keep
 from intercontinet.learners.hyperrectangle import (
     Shift,
     centre_objective,
@@ -40,9 +48,8 @@ class Settings:
     Attributes:
         keep: Share of a task's training accuracy that must be certain ever after (the paper's acc_thresh).
         radius: Largest radius in the first task.
-        enforce: Whether ``keep`` is made true on the whole training set, by shrinking the region where the radii
-            phase left
-            it short. Without it this is the method as published, and the floor is whatever it is.
+        enforce: Whether ``keep`` is made true on the whole training set, by shrinking the region where the radii phase
+            left it short. Without it this is the method as published, and the floor is whatever it is.
         head: "shared", one head for all tasks; or "per-task", where the rows of the last linear layer that belong to a
             task's classes are points, trained with the task and frozen after it.
         margins: "joint", the tighter form, or "separate", the paper's, for the worst-case loss and for the floors.
@@ -61,7 +68,7 @@ class Settings:
     radius: float = 1.0
     enforce: bool = True
     head: Literal["shared", "per-task"] = "shared"
-    margins: Literal["joint", "separate"] = "joint"
+    margins: Margins = "joint"
     shift: Shift = "scaled"
     optimizer: Literal["sgd", "adam"] = "sgd"
     rate: float = 0.1
@@ -73,6 +80,12 @@ class Settings:
     radii_start: float = 5.0
 
     def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            whole, number = item.type == "int", item.type in ("int", "float", "float | None")
+            left_out = value is None and item.type == "float | None"
+            if number and not left_out and not isinstance(value, int if whole else (int, float)):
+                raise InvalidSetting(f"{item.name} is {value!r}; it must be a {'whole ' if whole else ''}number")
         choices = {
             "head": ("shared", "per-task"),
             "margins": ("joint", "separate"),
@@ -142,7 +155,7 @@ class InterContiNet:
         self.settings = Settings(keep=keep, radius=radius, **options)
         state = state_of(model)
         if certificate is not None:
-            verify(model, certificate)
+            check_inside(model, certificate)
             certificate = replace(certificate, region=certificate.region.to(next(iter(state.values())).device))
         network = Network(model)
         _check_statistics_rest(model)
@@ -181,10 +194,11 @@ class InterContiNet:
         x, y = collect(data)
         state = state_of(self.model)
         _check_statistics_rest(self.model)
-        verify(self.model, self.certificate)
+        check_inside(self.model, self.certificate)
         check_inputs(x, next(iter(state.values())).device)
         if classes is None and self.settings.head == "per-task":
             classes = tuple(torch.unique(y).tolist())
+        classes = None if classes is None else tuple(int(c) for c in classes)
         check_labels(y, len(x), outputs_of(self.model, x), classes)
         self._check_head_is_new(classes)
         labels, index = positions(y, classes)
@@ -271,12 +285,17 @@ class InterContiNet:
         self, weights: Tensor, region: Region, data: tuple[Tensor, Tensor], task: str, classes: Sequence[int] | None
     ) -> TaskFloor:
         before = {name: tensor.clone() for name, tensor in state_of(self.model).items()}
-        settings, joint = self.settings, self.settings.margins == "joint"
+        settings = self.settings
         try:
             self._load(self._layout.unflatten(weights))
             if settings.enforce:
-                region = shrunk_to_keep(self.model, region, data, classes, settings.keep, joint)
-            floor = certify(self.model, region, data, task=task, classes=classes, keep=settings.keep, joint=joint)
+                joint = settings.margins == "joint"
+                region, certified = shrunk_to_keep(self.model, region, data, classes, settings.keep, joint)
+                floor = floor_of(self.model, data, certified, task, classes, settings.keep)
+            else:
+                floor = certify(
+                    self.model, region, data, task=task, classes=classes, keep=settings.keep, margins=settings.margins
+                )
             if settings.enforce and not floor.kept:
                 warnings.warn(f"not certified as asked, even at a single point: {floor}", stacklevel=3)
             self.certificate = self.certificate.extended(region, floor)
@@ -316,40 +335,3 @@ def _check_statistics_rest(model: nn.Module) -> None:
             raise TrainingMode(
                 f"layer '{path}' ({type(module).__name__}) is in training mode: call model.eval() on it first"
             )
-
-
-@torch.no_grad()
-def shrunk_to_keep(
-    model: nn.Module,
-    region: Region,
-    data: tuple[Tensor, Tensor],
-    classes: Sequence[int] | None,
-    keep: float,
-    joint: bool = True,
-) -> Region:
-    """The region, drawn in towards the model's weights until ``keep`` of its accuracy on the data is certain.
-
-    The factor is found by bisection on quick float32 bounds and then confirmed, and lowered if need be, with sound
-    ones. Smaller boxes have tighter bounds, so the count only grows as the factor falls. At zero the region is a
-    single point.
-    """
-    x, y = data
-    labels, index = positions(y, classes)
-    wanted = keep * int(right(model, {}, x, labels, index).sum())
-
-    def enough(factor: float, quick: bool) -> bool:
-        box = region.scaled(factor, model)
-        return int(certain_examples(model, box, x, labels, index, joint, quick).sum()) >= wanted
-
-    if enough(1.0, quick=False):
-        return region
-    good, bad = 1.0, 1.0
-    while good > 1e-12 and not enough(good, quick=True):
-        good, bad = good / 2, good
-    for _ in range(8):
-        middle = (good + bad) / 2
-        good, bad = (middle, bad) if enough(middle, quick=True) else (good, middle)
-    for margin in (1.0, 0.999, 0.99, 0.95, 0.8, 0.5, 0.1, 0.01):
-        if enough(good * margin, quick=False):
-            return region.scaled(good * margin, model)
-    return region.scaled(0.0, model)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intercontinet.demo import ScenarioResult
 from intercontinet.files import write_atomically
+from intercontinet.report.results import ScenarioResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,14 +82,19 @@ def _room(axis: Axes, result: ScenarioResult) -> None:
     places = range(len(result.tasks))
     for colour, layer in zip(LAYERS, result.tasks[0].radii, strict=False):
         sizes = [max(task.radii[layer], SMALLEST) for task in result.tasks]
-        dead = all(size == SMALLEST for size in sizes)
+        gone = [place for place in places if sizes[place] == SMALLEST]
         axis.plot(places, sizes, marker="o", color=colour, clip_on=False)
-        label = f"{layer}: no room" if dead else layer
-        axis.annotate(label, (0, sizes[0]), (0, 7), textcoords="offset points", color=colour, fontsize=9)
+        axis.scatter(gone, [SMALLEST] * len(gone), color="white", edgecolors=colour, zorder=3, clip_on=False)
+        axis.annotate(layer, (0, sizes[0]), (0, 7), textcoords="offset points", color=colour, fontsize=9)
+        if gone:
+            words = "points: a head for each task" if result.scenario == "task" else "no room left"
+            axis.annotate(
+                words, (max(gone[0], 1), SMALLEST), (0, 7), textcoords="offset points", color=colour, fontsize=9
+            )
     axis.set_yscale("log")
     axis.set_ylim(SMALLEST, 1)
     axis.set_xticks(list(places), [task.task for task in result.tasks])
-    axis.set_xlabel("after learning digits")
+    axis.set_xlabel("digits, in the order learned")
     _quiet(axis)
 
 

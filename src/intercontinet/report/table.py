@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from intercontinet.demo import ScenarioResult
+from intercontinet.report.results import ScenarioResult
+
+HARDLY = 0.6  # accuracy on a pair of classes; guessing gives one half at best
 
 
 def table(result: ScenarioResult) -> Table:
-    """One row a task. A floor below its promise is red; a task whose accuracy is below one half was not learned."""
+    """One row a task. A floor below its promise is red; a task that was hardly learned is yellow."""
     out = Table(
         title=f"{result.scenario}-incremental, keep {result.keep:.0%}", title_justify="left", title_style="bold"
     )
@@ -17,7 +19,7 @@ def table(result: ScenarioResult) -> Table:
         out.add_column(head, justify="right")
     for task in result.tasks:
         floor = f"{task.floor:.1%} ({task.certified}/{task.total})"
-        dim = "yellow" if task.after < 0.5 else None
+        style = "yellow" if task.after < HARDLY else None
         out.add_row(
             task.task,
             f"{task.after:.1%}",
@@ -25,7 +27,7 @@ def table(result: ScenarioResult) -> Table:
             floor if task.kept else f"[bold red]{floor} NOT CERTIFIED[/]",
             f"{task.attacked:.1%}",
             f"{task.test:.1%}",
-            style=dim,
+            style=style,
         )
     out.add_section()
     out.add_row("average", "", "", "", "", f"{result.average_test:.1%}", style="bold")

@@ -1,0 +1,57 @@
+"""Make a promise true: draw a region in until enough examples are certain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from intercontinet.certificate import certain_examples
+from intercontinet.inference import positions, right
+from intercontinet.region import Region
+
+
+@torch.no_grad()
+def shrunk_to_keep(
+    model: nn.Module,
+    region: Region,
+    data: tuple[Tensor, Tensor],
+    classes: Sequence[int] | None,
+    keep: float,
+    joint: bool = True,
+) -> tuple[Region, int]:
+    """The region, drawn in towards the model's weights until ``keep`` of its accuracy on the data is certain.
+
+    The factor is found by bisection on quick float32 bounds and then confirmed, and lowered if need be, with sound
+    ones. Smaller boxes have tighter bounds, so the count only grows as the factor falls. At zero the region is a
+    single point, which is as much as can be done.
+
+    Returns:
+        The region, and how many examples are certain in it.
+    """
+    x, y = data
+    labels, index = positions(y, classes)
+    wanted = keep * int(right(model, {}, x, labels, index).sum())
+
+    def count(box: Region, quick: bool = False) -> int:
+        return int(certain_examples(model, box, x, labels, index, joint, quick).sum())
+
+    def enough(factor: float) -> bool:
+        return count(region.scaled(factor, model), quick=True) >= wanted
+
+    certified = count(region)
+    if certified >= wanted:
+        return region, certified
+    good, bad = 1.0, 1.0
+    while good > 1e-12 and not enough(good):
+        good, bad = good / 2, good
+    for _ in range(8 if good < bad else 0):
+        middle = (good + bad) / 2
+        good, bad = (middle, bad) if enough(middle) else (good, middle)
+    for margin in (1.0, 0.999, 0.99, 0.95, 0.8, 0.5, 0.1, 0.01, 0.0):
+        box = region.scaled(good * margin, model)
+        certified = count(box)
+        if certified >= wanted:
+            break
+    return box, certified

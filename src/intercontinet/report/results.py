@@ -1,0 +1,53 @@
+"""What a run found, in the form that tables and plots are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from intercontinet.region import RegionSize
+from intercontinet.tasks import Scenario
+
+
+@dataclass
+class TaskResult:
+    """What became of one task. Accuracies and floors are shares of its training set, unless they say test.
+
+    Attributes:
+        task: Its name.
+        after: Accuracy just after learning it.
+        now: Accuracy after the last task.
+        test: Accuracy on its test set, after the last task.
+        floor: What every weight in its region gets right at least.
+        attacked: Accuracy of the worst weights that an attack found in that region.
+        certified: Number of certain examples.
+        total: Number of examples.
+        kept: Whether the floor is as high as was promised.
+        radii: Mean radius of each layer's weights after the task.
+        region: Size of the whole region after the task.
+    """
+
+    task: str
+    after: float
+    now: float
+    test: float
+    floor: float
+    attacked: float
+    certified: int
+    total: int
+    kept: bool
+    radii: dict[str, float]
+    region: RegionSize
+
+
+@dataclass
+class ScenarioResult:
+    """All tasks of a scenario, in order."""
+
+    scenario: Scenario
+    keep: float
+    tasks: list[TaskResult]
+
+    @property
+    def average_test(self) -> float:
+        """Mean test accuracy over all tasks, after the last one."""
+        return sum(task.test for task in self.tasks) / len(self.tasks)
