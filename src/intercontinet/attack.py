@@ -46,8 +46,7 @@ def attack(
     The first start is the model itself (moved into the region), the second the corner that a first-order look calls the
     worst, the others random corners. Steps follow the gradient's sign, scaled by each weight's room, and shrink. Odd
     starts raise the cross-entropy, even ones a smooth count of errors, which does not waste its pull on examples
-    already lost. The whole
-    data is counted whenever a batch fares worse than any before, and at the end of every start.
+    already lost. The whole data is counted whenever a batch fares worse than any before, and at the end of a start.
 
     Args:
         model: The module; unchanged.
