@@ -132,3 +132,11 @@ def test_settings_that_leave_nothing_to_do_are_refused(setting: dict[str, Any]) 
     model = mlp()
     with pytest.raises(InvalidSetting, match="starts and batch_size must be at least 1"):
         icn.attack(model, icn.Region.around(model, 0.1), blobs(), **setting)
+
+
+def test_an_attack_is_printed_without_its_weights() -> None:
+    model = mlp()
+    assert repr(icn.attack(model, icn.Region.around(model, 0.0), blobs(), starts=1, steps=0)).startswith(
+        "Attack(accuracy="
+    )
+    assert "tensor" not in repr(icn.attack(model, icn.Region.around(model, 0.0), blobs(), starts=1, steps=0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
@@ -27,7 +27,7 @@ class Attack:
     """
 
     accuracy: float
-    weights: dict[str, Tensor]
+    weights: dict[str, Tensor] = field(repr=False)
 
 
 def attack(

@@ -174,6 +174,9 @@ class InterContiNet:
     def region(self) -> Region:
         return self.certificate.region
 
+    def __repr__(self) -> str:
+        return f"InterContiNet({len(self.certificate.tasks)} task(s) learned, keep={self.settings.keep}, {self.region})"
+
     def learn(
         self, data: Data, task: str = "", *, classes: Sequence[int] | None = None, listen: Listener | None = None
     ) -> TaskFloor:
