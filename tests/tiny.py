@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 Pair = tuple[Tensor, Tensor]
+
+QUICK: dict[str, Any] = {
+    "optimizer": "adam",
+    "rate": 0.02,
+    "radii_rate": 0.3,
+    "centre_epochs": 12,
+    "radii_epochs": 4,
+    "batch_size": 16,
+}
 
 
 def mlp(inputs: int = 2, hidden: int = 8, outputs: int = 2, seed: int = 0) -> nn.Sequential:

@@ -278,7 +278,7 @@ class Certificate:
             for floor in record["tasks"]
         ]
         for floor in floors:
-            if not 0 <= max(floor.certified, floor.correct) <= floor.total or min(floor.certified, floor.correct) < 0:
+            if floor.total < 1 or not all(0 <= count <= floor.total for count in (floor.certified, floor.correct)):
                 raise ValueError(f"the counts of task '{floor.task}' make no sense")
         return cls(
             Region(lower, upper),

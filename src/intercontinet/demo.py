@@ -11,12 +11,14 @@ from torch import nn
 
 from intercontinet.attack import attack
 from intercontinet.bounds.network import Network, Step
+from intercontinet.certificate import TaskFloor
 from intercontinet.engine.loop import Progress
 from intercontinet.errors import WriteError
 from intercontinet.files import save_weights, write_atomically
 from intercontinet.inference import positions, right
 from intercontinet.learners.intercontinet import InterContiNet
 from intercontinet.nets import mlp
+from intercontinet.region import Region
 from intercontinet.report.results import ScenarioResult, TaskResult
 from intercontinet.tasks import Scenario, Task, split_digits
 from intercontinet.tasks.digits import PAIRS
@@ -64,31 +66,30 @@ def run_scenario(
         if listen is not None:
             listen(progress)
 
-    results: list[TaskResult] = []
+    learned: list[tuple[Task, TaskFloor, float, Region]] = []
     for task in stream.tasks:
         floor = learner.learn(task.train, task.name, classes=task.classes, listen=hear)
-        if not results:
+        if not learned:
             save_weights(model, out / "after-first-task.safetensors")
         worst = attack(model, learner.region, task.train, seed=seed, classes=task.classes)
-        radii = {label: learner.region.size((name,)).mean_radius for label, name in layers.items()}
-        results.append(
-            TaskResult(
-                task=task.name,
-                after=floor.accuracy,
-                now=floor.accuracy,
-                test=0.0,
-                floor=floor.floor,
-                attacked=worst.accuracy,
-                certified=floor.certified,
-                total=floor.total,
-                kept=floor.kept,
-                radii=radii,
-                region=learner.region.size(),
-            )
+        learned.append((task, floor, worst.accuracy, learner.region))
+    results = [
+        TaskResult(
+            task=task.name,
+            after=floor.accuracy,
+            now=accuracy(model, task),
+            test=accuracy(model, task, test=True),
+            floor=floor.floor,
+            attacked=attacked,
+            certified=floor.certified,
+            total=floor.total,
+            kept=floor.kept,
+            radii={label: region.size((name,)).mean_radius for label, name in layers.items()},
+            region=region.size(),
         )
-    for result, task in zip(results, stream.tasks, strict=True):
-        result.now, result.test = accuracy(model, task), accuracy(model, task, test=True)
-        metrics.append({"event": "task", **asdict(result)})
+        for task, floor, attacked, region in learned
+    ]
+    metrics += [{"event": "task", **asdict(result)} for result in results]
     learner.certificate.save(out / "model.icn")
     save_weights(model, out / "model.safetensors")
     write_atomically(out / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics).encode())

@@ -46,7 +46,7 @@ def outputs_of(model: nn.Module, x: Tensor) -> int:
     with evaluated(model):
         try:
             return logits(model, {}, x[:1]).shape[1]
-        except InterContiNetError:
+        except (InterContiNetError, torch.OutOfMemoryError):
             raise
         except (RuntimeError, ValueError, IndexError) as error:
             raise InvalidData(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {error}") from error

@@ -170,8 +170,8 @@ class Region:
         state = state_of(model)
         free = {name: torch.full_like(t, torch.inf) for name, t in state.items() if not _is_buffer(model, name)}
         return cls(
-            {name: -free[name] if name in free else t.clone() for name, t in state.items()},
-            {name: free.get(name, t.clone()) for name, t in state.items()},
+            {name: -free[name] if name in free else t for name, t in state.items()},
+            {name: free.get(name, t) for name, t in state.items()},
         )
 
     def intervals(self, dtype: torch.dtype = torch.float32) -> dict[str, Interval]:

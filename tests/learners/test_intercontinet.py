@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,8 @@ from intercontinet.engine.loop import Progress
 from intercontinet.errors import InvalidData
 from intercontinet.learners import intercontinet as module
 from tests.learners.test_hyperrectangle import naive_margins
-from tests.tiny import Pair, blobs, mlp, same, snapshot, with_statistics
+from tests.tiny import QUICK, Pair, blobs, mlp, same, snapshot
 
-QUICK: dict[str, Any] = {
-    "optimizer": "adam",
-    "rate": 0.02,
-    "radii_rate": 0.3,
-    "centre_epochs": 12,
-    "radii_epochs": 4,
-    "batch_size": 16,
-}
 START = torch.sigmoid(torch.tensor(5.0)).item()
 
 
@@ -335,63 +326,6 @@ def test_a_file_between_two_tasks_changes_nothing(tmp_path: Path) -> None:
     assert same(results[0], {name: results[1][name] for name in results[0]})
 
 
-# Keep.
-
-
-def test_keep_is_enforced_where_the_published_method_falls_short() -> None:
-    floors = {}
-    for enforce in (True, False):
-        learner = icn.InterContiNet(mlp(), keep=0.9, enforce=enforce, **{**QUICK, "radii_epochs": 0})
-        floors[enforce] = learner.learn(blobs())
-        assert floors[enforce].accuracy > 0.9
-    assert floors[True].kept and not floors[False].kept
-    assert floors[True].certified >= 0.9 * floors[True].correct > floors[False].certified
-
-
-def test_enforcing_shrinks_no_further_than_it_must() -> None:
-    model, data = mlp(), blobs()
-    learner = icn.InterContiNet(model, keep=0.9, **{**QUICK, "radii_epochs": 0})
-    floor = learner.learn(data)
-    wider = icn.certify(model, learner.region.scaled(1.02, model), data)
-    assert wider.certified < 0.9 * floor.correct <= floor.certified
-
-
-def test_a_region_that_keeps_enough_is_left_as_the_radii_phase_made_it() -> None:
-    regions = []
-    for enforce in (True, False):
-        learner = icn.InterContiNet(mlp(), keep=0.5, radius=0.01, enforce=enforce, **QUICK)
-        assert learner.learn(blobs()).kept
-        regions.append(learner.region)
-    assert regions[0].within(regions[1]) and regions[1].within(regions[0])
-
-
-def test_dropout_does_not_blur_the_search_for_the_largest_region() -> None:
-    sizes = []
-    for noise in range(3):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 2))
-        learner = icn.InterContiNet(model, centre_epochs=0, radii_epochs=0)
-        torch.manual_seed(noise)
-        learner.learn(blobs())
-        sizes.append(learner.region.size().radii)
-    assert sizes[0] == sizes[1] == sizes[2] > 0
-
-
-def test_a_task_that_cannot_be_certified_is_never_silent() -> None:
-    """Outputs near the end of float32 may overflow, so nothing is certain of them, not even at one point."""
-    x, y = blobs()
-    data = (x * 1e37, y)
-    model = mlp()
-    learner = icn.InterContiNet(model, centre_epochs=0, radii_epochs=0)
-    with pytest.warns(UserWarning, match="not certified as asked, even at a single point: far out.*NOT the 90%"):
-        floor = learner.learn(data, task="far out")
-    assert not floor.kept and floor.certified == 0 < floor.correct
-    again = icn.InterContiNet(mlp(), centre_epochs=0, radii_epochs=0)
-    with pytest.raises(UserWarning, match="not certified"):  # pytest makes errors of warnings
-        again.learn(data)
-    assert not again.certificate.tasks, "a warning that is an error leaves everything as it was"
-
-
 # Whole when it fails.
 
 
@@ -424,70 +358,3 @@ def test_an_interrupt_while_certifying_puts_the_old_weights_back(step: str, monk
     with pytest.raises(KeyboardInterrupt):
         learner.learn(blobs())
     assert same(before, snapshot(model)) and learner.certificate is certificate
-
-
-# All kinds of networks and settings.
-
-
-def convolutional() -> nn.Module:
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(16, 2),
-    )  # fmt: skip
-
-
-def tied() -> nn.Module:
-    layer = nn.Linear(6, 6)
-    return nn.Sequential(nn.Linear(2, 6), nn.ReLU(), layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(6, 2))
-
-
-KINDS: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
-    "separate margins": (mlp, {"margins": "separate"}),
-    "plain shift": (mlp, {"shift": "plain"}),
-    "sgd": (mlp, {"optimizer": "sgd", "rate": 0.5, "radii_rate": 10.0}),
-    "dropout": (lambda: nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 2)), {}),
-    "convolutions": (convolutional, {}),
-    "tanh": (lambda: nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2)), {}),
-    "normalised": (with_statistics, {}),
-    "no biases": (lambda: nn.Sequential(nn.Linear(2, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False)), {}),
-    "one layer": (lambda: nn.Linear(2, 2), {}),
-    "three layers": (lambda: nn.Sequential(mlp(outputs=8), nn.Tanh(), mlp(inputs=8)), {}),
-    "tied weights": (tied, {}),
-    "a last layer that is not linear": (lambda: nn.Sequential(mlp(), nn.Identity()), {}),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_network_learns_two_tasks_and_keeps_the_first(kind: str) -> None:
-    build, options = KINDS[kind]
-    torch.manual_seed(1)
-    model = build()
-    inputs = 16 if kind == "convolutions" else 2
-    data = blobs(inputs=inputs)
-    modes = [part.training for part in model.modules()]
-    resting = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    learner = icn.InterContiNet(model, keep=0.9, **{**QUICK, "centre_epochs": 30, **options})
-    first = learner.learn(data, task="first")
-    assert [part.training for part in model.modules()] == modes
-    parent = learner.region
-    assert first.kept and first.accuracy > 0.9 and parent.size().radii > 0
-    second = learner.learn(blobs(seed=1, inputs=inputs), task="second")
-    assert second.kept and learner.region.within(parent) and learner.region.contains(model)
-    assert all(torch.equal(buffer, resting[name]) for name, buffer in model.named_buffers())
-    assert right(model, data) >= first.certified
-    joint = options.get("margins") != "separate"
-    assert (
-        icn.certify(model, learner.region, data, margins="joint" if joint else "separate").certified >= first.certified
-    )
-
-
-def test_parameters_that_do_not_require_gradients_stay_as_points() -> None:
-    model = mlp()
-    model[0].requires_grad_(False)
-    before = snapshot(model)
-    learner = icn.InterContiNet(model, **QUICK)
-    learner.learn(blobs())
-    assert torch.equal(snapshot(model)["0.weight"], before["0.weight"])
-    assert torch.equal(learner.region.lower["0.weight"], before["0.weight"])
-    assert torch.equal(learner.region.upper["0.weight"], before["0.weight"])
-    assert learner.region.size(("2.weight",)).radii > 0

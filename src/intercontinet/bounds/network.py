@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -36,6 +37,8 @@ class Step:
             return self.rule(self.layer, parameters, x, arithmetic)
         except InterContiNetError as error:
             raise type(error)(f"layer '{self.path}' ({type(self.layer).__name__}): {error}") from None
+        except torch.OutOfMemoryError:
+            raise
         except (RuntimeError, ValueError, IndexError) as error:
             where = f"layer '{self.path}' ({type(self.layer).__name__})"
             raise InvalidData(f"{where} cannot take an input of shape {tuple(x.shape)}: {error}") from error
@@ -65,9 +68,8 @@ class Network:
             raise UnsupportedLayer(
                 "torch has global forward hooks, which may change any layer's output: remove them first"
             )
-        names: dict[int, str] = {}
-        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-            names.setdefault(id(tensor), name)  # a tied parameter goes by its first name
+        tensors = (*model.named_parameters(), *model.named_buffers())  # a tied parameter goes by its first name
+        names = {id(tensor): name for name, tensor in tensors}
         self.steps = tuple(_steps(model, "", names))
 
     def run(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class Identity:
 class InBox:
     r""":math:`s + r \tanh(v / c)`: whatever v is, the result is at most the reach r away from the start s.
 
-    tanh(a) is computed as 2 sigmoid(2a) - 1, which is several times faster on CPUs.
+    tanh(a) is computed as 2 sigmoid(2a) - 1, which is faster on CPUs.
 
     Args:
         start: [seeds, entries].

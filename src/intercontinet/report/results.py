@@ -8,7 +8,7 @@ from intercontinet.region import RegionSize
 from intercontinet.tasks import Scenario
 
 
-@dataclass
+@dataclass(frozen=True)
 class TaskResult:
     """What became of one task. Accuracies and floors are shares of its training set, unless they say test.
 
@@ -39,7 +39,7 @@ class TaskResult:
     region: RegionSize
 
 
-@dataclass
+@dataclass(frozen=True)
 class ScenarioResult:
     """All tasks of a scenario, in order."""
 

@@ -1,0 +1,64 @@
+"""Keep: what is promised is enforced, and no more than that."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import intercontinet as icn
+from tests.tiny import QUICK, blobs, mlp
+
+
+def test_keep_is_enforced_where_the_published_method_falls_short() -> None:
+    floors = {}
+    for enforce in (True, False):
+        learner = icn.InterContiNet(mlp(), keep=0.9, enforce=enforce, **{**QUICK, "radii_epochs": 0})
+        floors[enforce] = learner.learn(blobs())
+        assert floors[enforce].accuracy > 0.9
+    assert floors[True].kept and not floors[False].kept
+    assert floors[True].certified >= 0.9 * floors[True].correct > floors[False].certified
+
+
+def test_enforcing_shrinks_no_further_than_it_must() -> None:
+    model, data = mlp(), blobs()
+    learner = icn.InterContiNet(model, keep=0.9, **{**QUICK, "radii_epochs": 0})
+    floor = learner.learn(data)
+    wider = icn.certify(model, learner.region.scaled(1.02, model), data)
+    assert wider.certified < 0.9 * floor.correct <= floor.certified
+
+
+def test_a_region_that_keeps_enough_is_left_as_the_radii_phase_made_it() -> None:
+    regions = []
+    for enforce in (True, False):
+        learner = icn.InterContiNet(mlp(), keep=0.5, radius=0.01, enforce=enforce, **QUICK)
+        assert learner.learn(blobs()).kept
+        regions.append(learner.region)
+    assert regions[0].within(regions[1]) and regions[1].within(regions[0])
+
+
+def test_dropout_does_not_blur_the_search_for_the_largest_region() -> None:
+    sizes = []
+    for noise in range(3):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 2))
+        learner = icn.InterContiNet(model, centre_epochs=0, radii_epochs=0)
+        torch.manual_seed(noise)
+        learner.learn(blobs())
+        sizes.append(learner.region.size().radii)
+    assert sizes[0] == sizes[1] == sizes[2] > 0
+
+
+def test_a_task_that_cannot_be_certified_is_never_silent() -> None:
+    """Outputs near the end of float32 may overflow, so nothing is certain of them, not even at one point."""
+    x, y = blobs()
+    data = (x * 1e37, y)
+    model = mlp()
+    learner = icn.InterContiNet(model, centre_epochs=0, radii_epochs=0)
+    with pytest.warns(UserWarning, match="not certified as asked, even at a single point: far out.*NOT the 90%"):
+        floor = learner.learn(data, task="far out")
+    assert not floor.kept and floor.certified == 0 < floor.correct
+    again = icn.InterContiNet(mlp(), centre_epochs=0, radii_epochs=0)
+    with pytest.raises(UserWarning, match="not certified"):  # pytest makes errors of warnings
+        again.learn(data)
+    assert not again.certificate.tasks, "a warning that is an error leaves everything as it was"
