@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from intercontinet.noise import mixed, orders
 
 Pair = tuple[Tensor, Tensor]
 
@@ -56,6 +58,17 @@ def blobs(
     first, second = labels[0], labels[-1]
     places[second] = -places[first]
     return places[y] + spread * torch.randn(examples, inputs, generator=generator), y
+
+
+def order(key: int, epoch: int, examples: int) -> Tensor:
+    """How a seed with this key sees the examples in an epoch, counted from 1."""
+    return orders(mixed(torch.tensor([key]) + epoch), examples)[0]
+
+
+def batches(key: int, epochs: int, examples: int, size: int) -> Iterator[Tensor]:
+    """The rows of every batch in turn; an epoch's last incomplete one is dropped."""
+    for epoch in range(1, epochs + 1):
+        yield from torch.split(order(key, epoch, examples)[: examples // size * size], size)
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:

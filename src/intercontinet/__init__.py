@@ -5,7 +5,8 @@ from intercontinet.bounds import bounds, rule
 from intercontinet.certificate import Certificate, TaskFloor, Verdict, certify, verify
 from intercontinet.errors import InterContiNetError, Violation
 from intercontinet.interval import Interval
-from intercontinet.learners.intercontinet import InterContiNet, Settings
+from intercontinet.learners.intercontinet import InterContiNet
+from intercontinet.learners.settings import Settings
 from intercontinet.region import Region
 from intercontinet.version import __version__
 

@@ -17,7 +17,7 @@ from intercontinet.bounds import Float32, Network, Real, certain, in_float64, wo
 from intercontinet.data import Data, check_inputs, check_labels, collect, fingerprint
 from intercontinet.errors import CertificateError, InvalidRegion, Violation
 from intercontinet.files import read_header, seal, unseal, write_atomically
-from intercontinet.inference import EXAMPLES_AT_ONCE, evaluated, outputs_of, positions, right
+from intercontinet.inference import evaluated, examples_at_once, outputs_of, positions, right
 from intercontinet.interval import Interval
 from intercontinet.region import Region, State, second_names, state_of
 from intercontinet.version import __version__
@@ -120,7 +120,8 @@ def certify(
         _check_bounded(region)
     labels, index = positions(y, classes)
     certified = int(certain_examples(model, region, x, labels, index, margins == "joint").sum())
-    return floor_of(model, (x, y), certified, task, classes, keep)
+    correct = int(right(model, {}, x, labels, index).sum())
+    return floor_of((x, y), certified, correct, task, classes, keep)
 
 
 def _check_bounded(region: Region) -> None:
@@ -132,21 +133,20 @@ def _check_bounded(region: Region) -> None:
 
 
 def floor_of(
-    model: nn.Module,
     data: tuple[Tensor, Tensor],
     certified: int,
+    correct: int,
     task: str,
     classes: Sequence[int] | None,
     keep: float | None,
 ) -> TaskFloor:
     """The record of a count: :func:`certify` for those who have counted already."""
     x, y = data
-    labels, index = positions(y, classes)
     return TaskFloor(
         task=str(task),
         certified=certified,
         total=len(x),
-        correct=int(right(model, {}, x, labels, index).sum()),
+        correct=correct,
         classes=None if classes is None else tuple(int(c) for c in classes),
         keep=None if keep is None else float(keep),
         data=fingerprint(x, y),
@@ -171,11 +171,12 @@ def certain_examples(
     boxes = region.intervals(torch.float32 if quick else torch.float64)
     arithmetic = Real(exact=True) if quick else Float32()
     parts = []
-    with evaluated(model) if quick else nullcontext():  # sound arithmetic ignores Dropout by itself
-        for start in range(0, len(x), EXAMPLES_AT_ONCE):
-            batch = Interval.point(x[start : start + EXAMPLES_AT_ONCE])
+    with evaluated(model, exact=False) if quick else nullcontext():  # sound arithmetic ignores Dropout by itself
+        at_once = examples_at_once(x)
+        for start in range(0, len(x), at_once):
+            batch = Interval.point(x[start : start + at_once])
             batch = batch if quick else in_float64(batch)
-            own = labels[start : start + EXAMPLES_AT_ONCE]
+            own = labels[start : start + at_once]
             parts.append(certain(worst_margins(network, boxes, batch, own, arithmetic, classes, joint), own))
     return torch.cat(parts)
 

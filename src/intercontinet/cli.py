@@ -78,9 +78,9 @@ def demo(
             bars.start_task(row)
 
             def listen(heard: Heard, row: TaskID = row, scenario: str = scenario) -> None:
-                certain = f", certain {heard.statistics[0]:.0%}" if heard.phase == "radii" else ""
+                certain = f", certain {heard.mean(0):.0%}" if heard.phase == "radii" else ""
                 note = f"digits {heard.task}  {heard.phase:<7} {heard.epoch}/{heard.epochs}"
-                note += f"  accuracy {heard.statistics[-1]:.0%}{certain}"
+                note += f"  accuracy {heard.mean(-1):.0%}{certain}"
                 bars.update(row, advance=1, note=note)
                 if not console.is_terminal and heard.epoch == heard.epochs:
                     console.print(f"{scenario}: {note}", highlight=False)

@@ -19,7 +19,7 @@ from intercontinet.inference import positions, right
 from intercontinet.learners.intercontinet import InterContiNet
 from intercontinet.nets import mlp
 from intercontinet.region import Region
-from intercontinet.report.results import ScenarioResult, TaskResult
+from intercontinet.report.results import ScenarioResult, TaskResult, epoch_record
 from intercontinet.tasks import Scenario, Task, split_digits
 from intercontinet.tasks.digits import PAIRS
 
@@ -62,7 +62,7 @@ def run_scenario(
     metrics: list[dict[str, object]] = []
 
     def hear(progress: Progress) -> None:
-        metrics.append({"event": "epoch", **asdict(progress)})
+        metrics.append(epoch_record(progress, 0))
         if listen is not None:
             listen(progress)
 

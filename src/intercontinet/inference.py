@@ -12,18 +12,29 @@ from torch.func import functional_call
 from intercontinet.errors import InterContiNetError, InvalidData, InvalidModel
 
 EXAMPLES_AT_ONCE = 512
+FEATURES_ON_GPU = 8 << 20  # inputs in one go on a GPU, which only large pieces of work keep busy
+
+
+def examples_at_once(x: Tensor) -> int:
+    """How many examples to push through a net at a time."""
+    if x.device.type == "cpu":
+        return EXAMPLES_AT_ONCE
+    return max(EXAMPLES_AT_ONCE, FEATURES_ON_GPU // max(1, x[0].numel()))
 
 
 @contextmanager
-def evaluated(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode and true float32 products inside; every module's mode and torch's settings are restored."""
+def evaluated(model: nn.Module, exact: bool = True) -> Iterator[None]:
+    """Evaluation mode and true float32 products inside; every module's mode and torch's settings are restored.
+
+    Where not ``exact``, a GPU's fast convolutions are let in (cuDNN's, in float32), of which no promise speaks.
+    """
     modes = [(module, module.training) for module in model.modules()]
     precision = torch.get_float32_matmul_precision()
     device = next((tensor.device.type for tensor in model.parameters()), "cpu")
     try:
         model.eval()
         torch.set_float32_matmul_precision("highest")
-        with torch.backends.cudnn.flags(enabled=False), torch.autocast(device, enabled=False):  # no Winograd, no TF32
+        with torch.backends.cudnn.flags(enabled=not exact, allow_tf32=False), torch.autocast(device, enabled=False):
             yield
     finally:
         torch.set_float32_matmul_precision(precision)
@@ -57,10 +68,25 @@ def right(
     model: nn.Module, state: Mapping[str, Tensor], x: Tensor, labels: Tensor, classes: Tensor | None = None
 ) -> Tensor:
     """Which examples these weights get right, [examples]; ``labels`` are positions in ``classes``."""
-    with evaluated(model):
+    return _right(model, state, x, labels, classes, exact=True)
+
+
+@torch.no_grad()
+def answered(
+    model: nn.Module, state: Mapping[str, Tensor], x: Tensor, labels: Tensor, classes: Tensor | None = None
+) -> Tensor:
+    """:func:`right` for measuring, not for promises: on a GPU with its fast convolutions."""
+    return _right(model, state, x, labels, classes, exact=False)
+
+
+def _right(
+    model: nn.Module, state: Mapping[str, Tensor], x: Tensor, labels: Tensor, classes: Tensor | None, exact: bool
+) -> Tensor:
+    size = examples_at_once(x)
+    with evaluated(model, exact):
         parts = [
-            logits(model, state, x[i : i + EXAMPLES_AT_ONCE], classes).argmax(1) == labels[i : i + EXAMPLES_AT_ONCE]
-            for i in range(0, len(x), EXAMPLES_AT_ONCE)
+            logits(model, state, x[i : i + size], classes).argmax(1) == labels[i : i + size]
+            for i in range(0, len(x), size)
         ]
     return torch.cat(parts)
 

@@ -1,4 +1,4 @@
-"""Walking a module: which layers are taken, which are refused, and how the refusal reads."""
+"""Walking a module: which layers are taken, which are refused, how the refusal reads, and dropout by key."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from types import MethodType
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 from torch.nn.utils import parametrizations
 
 import intercontinet as icn
 from intercontinet.bounds import Arithmetic, Float32, Network, Real, known_layers, registry, worst_margins
 from intercontinet.errors import InvalidData, UnsupportedLayer
 from intercontinet.interval import Interval
+from intercontinet.noise import key_of
 from intercontinet.region import Region
 
 
@@ -267,3 +268,101 @@ def test_propagating_with_real_arithmetic_keeps_the_dtype() -> None:
     boxes = Region.around(model, 0.1).intervals()
     out = Network(model).propagate(boxes, Interval.point(torch.ones(4, 2)), Real())
     assert out.lower.dtype == torch.float32 and out.shape == (4, 1)
+
+
+# Dropout by key.
+
+NOISE = torch.tensor(key_of(1))
+
+
+def dropped(layer: nn.Module, x: Tensor, noise: Tensor | None = NOISE) -> Tensor:
+    return Network(nn.Sequential(layer)).run({}, x, noise)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_dropout_zeroes_its_share_of_single_values_and_scales_up_the_rest(share: float) -> None:
+    x = 1 + torch.rand(100, 20, 5)
+    out = dropped(nn.Dropout(share), x)
+    kept = out != 0
+    assert float(kept.float().mean()) == pytest.approx(1 - share, abs=0.02)
+    torch.testing.assert_close(out[kept], x[kept] / (1 - share))
+    for axis in ((0,), (1, 2)):
+        along = kept.float().mean(axis)
+        assert bool(((along > 0) & (along < 1)).all()), "scattered over examples and features"
+
+
+@pytest.mark.parametrize(("layer", "size"), [(nn.Dropout1d(0.3), (7,)), (nn.Dropout2d(0.3), (3, 4))])
+def test_dropout_of_channels_drops_them_whole(layer: nn.Module, size: tuple[int, ...]) -> None:
+    x = 1 + torch.rand(200, 10, *size)
+    out = dropped(layer, x)
+    kept = (out != 0).flatten(2)
+    assert torch.equal(kept.any(2), kept.all(2))
+    assert float(kept.float().mean()) == pytest.approx(0.7, abs=0.04)
+    torch.testing.assert_close(out[out != 0], x[out != 0] / 0.7)
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.Dropout1d(0.5), nn.Dropout2d(0.5)])
+def test_nothing_is_dropped_without_noise_or_in_evaluation_mode(layer: nn.Module) -> None:
+    x = torch.randn(4, 3, 2, 2) if isinstance(layer, nn.Dropout2d) else torch.randn(4, 3, 2)
+    assert torch.equal(dropped(layer, x, noise=None), x)
+    assert not torch.equal(dropped(layer, x), x)
+    assert torch.equal(dropped(layer.eval(), x), x)
+
+
+def test_a_share_of_none_or_all_is_dropped_exactly() -> None:
+    x = torch.randn(4, 3)
+    assert torch.equal(dropped(nn.Dropout(0.0), x), x)
+    assert torch.equal(dropped(nn.Dropout(1.0), x), torch.zeros(4, 3))
+    leaf = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(dropped(nn.Dropout(1.0), leaf).sum(), leaf)
+    assert torch.equal(slope, torch.zeros(4, 3))
+
+
+def test_the_key_and_the_place_decide_what_is_dropped_and_nothing_else_does() -> None:
+    x = torch.ones(30, 30)
+    after = torch.get_rng_state()
+    first = dropped(nn.Dropout(0.5), x)
+    assert torch.equal(torch.get_rng_state(), after), "torch's generator takes no part"
+    torch.rand(1)
+    assert torch.equal(dropped(nn.Dropout(0.5), x), first)
+    assert not torch.equal(dropped(nn.Dropout(0.5), x, torch.tensor(key_of(2))), first)
+    twice = Network(nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.5))).run({}, x, NOISE)
+    assert 0.2 < float((twice != 0).float().mean()) < 0.3, "two layers drop independently"
+    inplace = nn.Dropout(0.5, inplace=True)
+    assert torch.equal(dropped(inplace, x), first) and torch.equal(x, torch.ones(30, 30))
+
+
+def test_keyed_dropout_is_the_same_alone_or_stacked_and_gradients_follow_the_mask() -> None:
+    model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 2))
+    network, x = Network(model), torch.randn(5, 3)
+    noises = torch.tensor([key_of(seed) for seed in range(3)])
+    stacked = vmap(lambda noise: network.run({}, x, noise))(noises)
+    for row, noise in zip(stacked, noises, strict=True):
+        torch.testing.assert_close(row, network.run({}, x, noise))
+    assert not torch.allclose(stacked[0], stacked[1])
+    values = torch.randn(6, 6, requires_grad=True)
+    out = dropped(nn.Dropout(0.5), values)
+    (slope,) = torch.autograd.grad(out.sum(), values)
+    assert torch.equal(slope, torch.where(out != 0, 2.0, 0.0))
+
+
+def test_a_network_says_whether_it_drops() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Dropout2d(0.5)), nn.Dropout(0.5))
+    assert Network(model.train()).drops and not Network(model.eval()).drops
+    model[2].train()
+    assert Network(model).drops
+    assert not Network(nn.Sequential(nn.Linear(2, 2), nn.ReLU()).train()).drops
+
+
+def test_bounds_while_training_drop_nothing_and_leave_the_global_generator_alone() -> None:
+    plain = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    model = nn.Sequential(plain[0], nn.Dropout(0.5), plain[1], nn.Dropout(0.5), plain[2]).train()
+    x, after = Interval.point(torch.randn(5, 3)), torch.get_rng_state()
+    labels = torch.zeros(5, dtype=torch.long)
+    found = []
+    for net in (plain, model):
+        boxes = Region.around(net, 0.1).intervals()
+        out = Network(net).propagate(boxes, x, Real())
+        found.append((out.lower, out.upper, worst_margins(Network(net), boxes, x, labels, Real())))
+    assert all(map(torch.equal, *found))
+    assert torch.equal(torch.get_rng_state(), after)

@@ -1,4 +1,4 @@
-"""The training loop: seeds side by side, shuffling, pauses, and what a listener hears."""
+"""The training loop: seeds side by side, shuffling, pauses, what a listener hears, milestones and noise."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.func import functional_call
 
 from intercontinet.engine.layout import Layout
-from intercontinet.engine.loop import Phase, Progress, train
+from intercontinet.engine.loop import Pause, Phase, Progress, train
 from intercontinet.engine.optimizer import SGD, Adam, Optimizer
-from intercontinet.engine.parametrisation import Identity
-from tests.tiny import blobs, mlp
+from intercontinet.engine.parametrisation import Identity, InBox
+from intercontinet.noise import key_of, mixed, orders, uniform
+from tests.tiny import blobs, mlp, order
 
 MODEL = mlp(hidden=4)
 LAYOUT = Layout.of(dict(MODEL.named_parameters()))
@@ -40,8 +41,7 @@ def start(seed: int) -> Tensor:
 def run(what: Phase, seeds: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
     trained = torch.stack([start(seed) for seed in seeds]).to(dtype)
     weight = torch.stack([torch.full((50,), 1.0 + seed, dtype=dtype) for seed in seeds])
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    return train(what, trained, {}, {"x": X.to(dtype), "y": Y}, {"weight": weight}, generators)
+    return train(what, trained, {}, {"x": X.to(dtype), "y": Y}, {"weight": weight}, seeds)
 
 
 @pytest.mark.parametrize("optimizer", [SGD(0.2), Adam(0.01)], ids=["sgd", "adam"])
@@ -62,11 +62,10 @@ def test_training_is_repeatable_bit_for_bit(seeds: tuple[int, ...]) -> None:
 def test_the_loop_takes_the_very_steps_of_a_plain_one() -> None:
     values = start(0).clone().requires_grad_()
     optimizer = torch.optim.SGD([values], lr=0.2)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(3):
-        order = torch.randperm(50, generator=generator)
+    for epoch in (1, 2, 3):
+        shuffled = orders(mixed(torch.tensor([0]) + epoch), 50)[0]
         for first in range(0, 48, 16):
-            rows = order[first : first + 16]
+            rows = shuffled[first : first + 16]
             optimizer.zero_grad()
             out = functional_call(MODEL, LAYOUT.unflatten(values), (X[rows],))
             torch.autograd.backward(F.cross_entropy(out, Y[rows]))
@@ -78,7 +77,7 @@ def test_the_start_is_left_as_it_is() -> None:
     trained = start(0)[None]
     before = trained.clone()
     shared, own = {"x": X, "y": Y}, {"weight": torch.ones(1, 50)}
-    after = train(phase(), trained, {}, shared, own, [torch.Generator().manual_seed(0)])
+    after = train(phase(), trained, {}, shared, own, [0])
     assert torch.equal(trained, before) and not torch.equal(after, before)
 
 
@@ -96,7 +95,7 @@ def test_an_incomplete_last_batch_is_dropped_and_a_small_set_is_one_batch() -> N
     assert sizes == [50] * 2
 
 
-def test_each_seed_is_shuffled_by_its_own_generator_and_sees_everything_once() -> None:
+def test_each_seed_is_shuffled_by_its_own_key_and_sees_everything_once() -> None:
     seen: list[Tensor] = []
 
     def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
@@ -106,11 +105,17 @@ def test_each_seed_is_shuffled_by_its_own_generator_and_sees_everything_once() -
     layout = Layout({"w": torch.Size([1])})
     what = Phase("test", spy, layout, Identity(), SGD(0.1), 2, 5)
     index = torch.arange(10)
-    train(what, torch.zeros(1, 1), {}, {"x": index, "index": index}, {}, [torch.Generator().manual_seed(7)])
-    generator = torch.Generator().manual_seed(7)
+    train(what, torch.zeros(1, 1), {}, {"x": index, "index": index}, {}, [7])
     first, second = torch.cat(seen[:2]), torch.cat(seen[2:])
-    assert torch.equal(first, torch.randperm(10, generator=generator))
-    assert torch.equal(second, torch.randperm(10, generator=generator))
+    assert torch.equal(first, orders(mixed(torch.tensor([7 + 1])), 10)[0])
+    assert torch.equal(second, orders(mixed(torch.tensor([7 + 2])), 10)[0])
+    assert not torch.equal(first, second)
+    assert torch.equal(first.sort().values, index) and torch.equal(second.sort().values, index)
+    seen.clear()
+    beside = replace(what, stacked=False)
+    train(beside, torch.zeros(2, 1), {}, {"x": index, "index": index}, {}, [3, 7])
+    assert torch.equal(torch.cat(seen[1:4:2]), first), "whoever trains beside it"
+    assert not torch.equal(torch.cat(seen[0:4:2]), first)
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
@@ -119,8 +124,7 @@ def test_a_pause_stops_every_update(seeds: tuple[int, ...]) -> None:
     still = replace(phase(), pause=lambda means: torch.ones(len(means), dtype=torch.bool))
     trained = torch.stack([start(seed) for seed in seeds])
     shared, own = {"x": X, "y": Y}, {"weight": torch.ones(len(seeds), 50)}
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    assert torch.equal(train(still, trained, {}, shared, own, generators, heard.append), trained)
+    assert torch.equal(train(still, trained, {}, shared, own, seeds, heard.append), trained)
     assert [progress.paused for progress in heard] == [1.0, 1.0, 1.0]
 
 
@@ -145,15 +149,227 @@ def test_the_pause_judges_averages_over_the_last_ten_batches() -> None:
         return torch.zeros(1, dtype=torch.bool)
 
     what = Phase("test", spy, Layout({"w": torch.Size([1])}), Identity(), SGD(0.1), 6, 5, listen)
-    train(what, torch.zeros(1, 1), {}, {"x": torch.arange(10)}, {}, [torch.Generator().manual_seed(0)])
+    train(what, torch.zeros(1, 1), {}, {"x": torch.arange(10)}, {}, [0])
     assert means == [sum(range(max(1, n - 9), n + 1)) / min(n, 10) for n in range(1, 13)]
 
 
-def test_a_listener_hears_every_epoch() -> None:
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_a_listener_hears_every_epoch(seeds: tuple[int, ...]) -> None:
     heard: list[Progress] = []
-    trained, own = torch.stack([start(0), start(1)]), {"weight": torch.ones(2, 50)}
-    generators = [torch.Generator().manual_seed(seed) for seed in range(2)]
-    train(phase(epochs=4), trained, {}, {"x": X, "y": Y}, own, generators, heard.append)
+    seen: list[Tensor] = []
+
+    def listen(progress: Progress) -> None:
+        heard.append(progress)
+        seen.append(progress.parameters.clone())
+
+    trained, own = torch.stack([start(seed) for seed in seeds]), {"weight": torch.ones(len(seeds), 50)}
+    after = train(phase(epochs=4), trained, {}, {"x": X, "y": Y}, own, seeds, listen)
     assert [(p.phase, p.epoch, p.epochs, p.paused) for p in heard] == [("test", n, 4, 0.0) for n in (1, 2, 3, 4)]
-    assert heard[-1].loss < heard[0].loss
-    assert all(0 <= p.statistics[0] <= 1 for p in heard)
+    for row in range(len(seeds)):
+        assert heard[-1].loss[row] < heard[0].loss[row]
+        assert all(0 <= p.statistics[row][0] <= 1 for p in heard)
+    assert {len(p.loss) for p in heard} == {len(p.statistics) for p in heard} == {len(seeds)}
+    assert (
+        heard[-1].mean(0)
+        == heard[-1].mean(-1)
+        == pytest.approx(sum(own[0] for own in heard[-1].statistics) / len(seeds))
+    )
+    assert torch.equal(seen[-1], after) and not torch.equal(seen[-2], after)
+
+
+def test_a_listener_sees_parameters_not_what_stands_for_them() -> None:
+    centre, reach, seen = start(0)[None], torch.full((1, start(0).numel()), 0.05), []
+    inside = InBox(centre, reach)
+    own, mu = {"weight": torch.ones(1, 50)}, torch.zeros_like(centre)
+    what = replace(phase(), parametrisation=inside)
+    after = train(what, mu, {}, {"x": X, "y": Y}, own, [0], lambda p: seen.append(p.parameters.clone()))
+    torch.testing.assert_close(seen[-1], centre + reach * torch.tanh(after / reach), rtol=0, atol=1e-6)
+
+
+def test_a_loss_is_the_mean_over_the_epoch_of_each_seed() -> None:
+    heard: list[Progress] = []
+
+    def share(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+        return batch["value"].mean() + 0 * parameters["w"].sum(), batch["value"].max()[None]
+
+    what = Phase("test", share, Layout({"w": torch.Size([1])}), Identity(), SGD(0.1), 1, 2)
+    own = {"value": torch.tensor([[1.0, 2.0, 3.0, 6.0], [0.0, 0.0, 0.0, 8.0]])}
+    train(what, torch.zeros(2, 1), {}, {"x": torch.arange(4)}, own, [1, 2], heard.append)
+    assert heard[0].loss == (3.0, 2.0)
+    assert heard[0].statistics[1] == (4.0,), "of two batches, one holds the 8"
+
+
+# Routes.
+
+
+def pausing(means: Tensor) -> Tensor:
+    return means[:, 0] > 0.8
+
+
+@pytest.mark.parametrize("pause", [None, pausing])
+@pytest.mark.parametrize("optimizer", [SGD(0.2), Adam(0.05)], ids=["sgd", "adam"])
+def test_one_after_the_other_equals_all_at_once_and_each_alone(optimizer: Optimizer, pause: Pause | None) -> None:
+    seeds, heard = (3, 1, 4), {}
+    what = replace(phase(optimizer), pause=pause)
+    shared, weight = {"x": X.double(), "y": Y}, torch.ones(3, 50, dtype=torch.float64)
+    starts = torch.stack([start(seed) for seed in seeds]).double()
+    results = {}
+    for stacked in (True, False):
+        listener: list[Progress] = []
+        route = replace(what, stacked=stacked)
+        results[stacked] = train(route, starts, {}, shared, {"weight": weight}, seeds, listener.append)
+        heard[stacked] = listener
+    torch.testing.assert_close(results[False], results[True], rtol=1e-10, atol=1e-10)
+    for one, other in zip(heard[False], heard[True], strict=True):
+        assert one.loss == pytest.approx(other.loss) and one.paused == other.paused
+        assert one.statistics == other.statistics
+    for row, seed in enumerate(seeds):
+        alone = train(what, starts[row : row + 1], {}, shared, {"weight": weight[:1]}, [seed])
+        torch.testing.assert_close(results[False][row], alone[0], rtol=1e-10, atol=1e-10)
+    if pause is not None:
+        assert 0 < sum(p.paused for p in heard[True]) < 3, "the case must show both"
+
+
+def test_every_route_hands_each_seed_what_it_holds_fixed() -> None:
+    def towards(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+        return (parameters["w"] - fixed["goal"]).square().sum(), torch.zeros(1)
+
+    what = Phase("test", towards, Layout({"w": torch.Size([2])}), Identity(), SGD(0.5), 1, 4)
+    goal = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    for stacked in (True, False):
+        route = replace(what, stacked=stacked)
+        reached = train(route, torch.zeros(2, 2), {"goal": goal}, {"x": torch.arange(4)}, {}, [0, 1])
+        assert torch.equal(reached, goal)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_how_exact_products_are_is_put_back_even_after_an_error(stacked: bool) -> None:
+    inside: list[str] = []
+
+    def stop(progress: Progress) -> None:
+        inside.append(torch.get_float32_matmul_precision())
+        raise KeyboardInterrupt
+
+    before = torch.get_float32_matmul_precision()
+    what = replace(phase(), stacked=stacked)
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with pytest.raises(KeyboardInterrupt):
+            train(what, start(0)[None], {}, {"x": X, "y": Y}, {"weight": torch.ones(1, 50)}, [0], stop)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert inside == ["highest" if stacked else "high"]
+
+
+# Milestones.
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_after_a_milestone_the_rate_falls_to_a_tenth(kind: str) -> None:
+    values = start(0).double().requires_grad_()
+    theirs: torch.optim.Optimizer = (
+        torch.optim.SGD([values], lr=0.2) if kind == "sgd" else torch.optim.Adam([values], lr=0.2)
+    )
+    for epoch in range(1, 6):
+        for rows in torch.split(order(0, epoch, 50)[:48], 16):
+            theirs.zero_grad()
+            out = functional_call(MODEL, LAYOUT.unflatten(values), (X[rows].double(),))
+            torch.autograd.backward(F.cross_entropy(out, Y[rows]))
+            theirs.step()
+        if epoch in (2, 4):
+            theirs.param_groups[0]["lr"] *= 0.1
+    ours = phase(SGD(0.2) if kind == "sgd" else Adam(0.2), epochs=5)
+    slowing = run(replace(ours, milestones=(2, 4)), (0,), torch.float64)[0]
+    torch.testing.assert_close(slowing, values.detach(), rtol=1e-9, atol=1e-9)
+    assert not torch.allclose(slowing, run(ours, (0,), torch.float64)[0], atol=1e-3)
+
+
+# Noise and augmentation.
+
+
+def heard_noise(keys: list[int], epochs: int = 3) -> list[list[int]]:
+    """The key of every step, for each seed."""
+    steps: list[int] = []
+
+    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+        assert batch["noise"].shape == ()
+        steps.append(int(batch["noise"]))
+        return parameters["w"].sum(), torch.zeros(1)
+
+    layout = Layout({"w": torch.Size([1])})
+    what = Phase("test", spy, layout, Identity(), SGD(0.1), epochs, 5, noise=True, stacked=False)
+    train(what, torch.zeros(len(keys), 1), {}, {"x": torch.arange(17)}, {}, keys)
+    return [steps[row :: len(keys)] for row in range(len(keys))]
+
+
+def noise_of(key: int, epochs: int, positions: tuple[int, ...]) -> list[int]:
+    """The same by its formula."""
+    starts = [mixed(torch.tensor(key) + epoch) for epoch in range(1, epochs + 1)]
+    return [int(mixed(start + position + 1)) for start in starts for position in positions]
+
+
+def test_every_step_of_every_seed_has_a_fresh_key_that_depends_on_nothing_else() -> None:
+    keys = [key_of(seed) for seed in (7, 8, 9)]
+    together = heard_noise(keys)
+    assert [len(own) for own in together] == [9, 9, 9]
+    assert len({key for own in together for key in own}) == 27
+    for own, key in zip(together, keys, strict=True):
+        assert own == heard_noise([key])[0], "alone or beside others"
+        assert own[:3] == heard_noise([key], epochs=1)[0], "however long the phase"
+    assert together[0] == noise_of(keys[0], epochs=3, positions=(0, 5, 10))
+
+
+def blurred(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+    """A loss whose gradient is the noise."""
+    return (parameters["w"] * uniform(batch["noise"], 4).to(torch.float64)).sum(), torch.zeros(1, dtype=torch.float64)
+
+
+def test_noise_is_the_same_on_every_route() -> None:
+    what = Phase("test", blurred, Layout({"w": torch.Size([4])}), Identity(), SGD(1.0), 2, 5, noise=True)
+    keys, nothing, shared = [11, 12], torch.zeros(2, 4, dtype=torch.float64), {"x": torch.arange(10)}
+    together = train(what, nothing, {}, shared, {}, keys)
+    each = train(replace(what, stacked=False), nothing, {}, shared, {}, keys)
+    alone = torch.cat([train(what, nothing[:1], {}, shared, {}, [key]) for key in keys])
+    torch.testing.assert_close(together, each, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(together, alone, rtol=1e-12, atol=1e-12)
+    expected = sum(uniform(torch.tensor(key), 4).double() for key in noise_of(11, epochs=2, positions=(0, 5)))
+    torch.testing.assert_close(-together[0], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("augmented", [False, True])
+def test_there_is_no_noise_where_none_is_asked_for(augmented: bool) -> None:
+    names: list[set[str]] = []
+
+    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+        names.append(set(batch))
+        return parameters["w"].sum(), torch.zeros(1)
+
+    augment = (lambda x, keys: x) if augmented else None
+    what = Phase("test", spy, Layout({"w": torch.Size([1])}), Identity(), SGD(0.1), 1, 5, augment=augment)
+    train(what, torch.zeros(1, 1), {}, {"x": torch.arange(10)}, {}, [0])
+    assert names == [{"x"}, {"x"}]
+
+
+def test_augmentation_gets_fresh_keys_and_decides_what_is_learned_from() -> None:
+    calls: list[tuple[Tensor, Tensor]] = []
+
+    def augment(x: Tensor, keys: Tensor) -> Tensor:
+        calls.append((x.clone(), keys.clone()))
+        return torch.zeros_like(x)
+
+    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+        return parameters["w"].sum() + batch["x"].abs().sum() * parameters["w"].sum(), torch.zeros(1)
+
+    what = Phase("test", spy, Layout({"w": torch.Size([1])}), Identity(), SGD(1.0), 2, 5, noise=True, augment=augment)
+    seeds = [key_of(0), key_of(1)]
+    trained = train(what, torch.zeros(2, 1), {}, {"x": torch.ones(10, 3)}, {}, seeds)
+    assert torch.equal(trained, torch.full((2, 1), -4.0)), "the examples as they were took no part"
+    assert [x.shape for x, _ in calls] == [(2, 5, 3)] * 4
+    keys = torch.stack([own for _, own in calls])
+    assert keys.shape == (4, 2) and len(torch.unique(keys)) == 8
+    noise = torch.tensor([noise_of(seed, 2, (0, 5)) for seed in seeds])
+    assert not torch.isin(noise, keys).any(), "other keys than those of dropout"
+    calls.clear()
+    train(what, torch.zeros(1, 1), {}, {"x": torch.ones(10, 3)}, {}, seeds[1:])
+    assert torch.equal(torch.cat([own for _, own in calls]), keys[:, 1])

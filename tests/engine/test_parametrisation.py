@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from intercontinet.engine.parametrisation import Identity, InBox, Parametrisation, Share
+from intercontinet.engine.parametrisation import Anchored, Identity, InBox, Parametrisation, Share
 
 SEEDS, SHAPES = 3, [(2, 3), (4,), ()]
 ENTRIES = sum(torch.Size(shape).numel() for shape in SHAPES)
@@ -68,3 +68,31 @@ def test_an_entry_without_room_stays_where_it_is(scale: float | None) -> None:
     still = InBox(start, torch.zeros(1, 2), scale)
     for value in (0.0, 0.3, -50.0, 1e6):
         assert torch.equal(still.decode(torch.full((1, 2), value)), start)
+
+
+def test_an_anchor_adds_the_gradient_of_every_penalty_in_its_sum() -> None:
+    strengths, places = [random(0, 5, seed=s) for s in (20, 21, 22)], [random(seed=s) for s in (30, 31, 32)]
+    curvature, pull = sum(strengths, torch.zeros(())), sum(map(torch.mul, strengths, places), torch.zeros(()))
+    ours = Anchored(curvature, pull)
+    for seed in (10, 11):  # twice, since the values last decoded count
+        values, gradient = random(-3, 3, seed).requires_grad_(), random(seed=seed + 30)
+        decoded = values.detach().clone()
+        assert ours.decode(decoded) is decoded
+        loss = (gradient * values).sum()
+        penalty = sum(
+            ((c * (values - place) ** 2).sum() for c, place in zip(strengths, places, strict=True)), torch.zeros(())
+        )
+        (slope,) = torch.autograd.grad(loss + penalty, values)
+        sizes = [torch.Size(shape).numel() for shape in SHAPES]
+        parts = [p.reshape(SEEDS, *shape) for p, shape in zip(torch.split(gradient, sizes, 1), SHAPES, strict=True)]
+        untouched = [part.clone() for part in parts]
+        torch.testing.assert_close(ours.pull(parts), slope, rtol=1e-12, atol=1e-12)
+        assert all(map(torch.equal, parts, untouched)) and torch.equal(decoded, values.detach())
+
+
+def test_an_anchor_follows_values_that_are_moved_in_place() -> None:
+    values = torch.tensor([[2.0]])
+    anchored = Anchored(torch.tensor([[3.0]]), torch.tensor([[3.0]]))
+    anchored.decode(values)
+    values.fill_(1.0)
+    assert float(anchored.pull([torch.zeros(1, 1)])) == 0, "the place of the anchor itself"

@@ -10,7 +10,8 @@ from torch import Tensor
 from intercontinet.bounds import Network
 from intercontinet.engine.parametrisation import Identity
 from intercontinet.interval import Interval
-from intercontinet.learners.hyperrectangle import Shift, centre_objective, centres_inside, radii_objective, room
+from intercontinet.learners.hyperrectangle import Shift, centres_inside, radii_objective, room
+from intercontinet.learners.method import cross_entropy
 from tests.tiny import blobs, mlp
 
 
@@ -58,7 +59,7 @@ def test_where_nothing_is_promised_centres_are_free() -> None:
 def test_the_centre_loss_is_cross_entropy_and_its_statistic_accuracy() -> None:
     model, (x, y) = mlp(), blobs()
     weights = dict(model.named_parameters())
-    objective = centre_objective(Network(model), None)
+    objective = cross_entropy(Network(model), None)
     loss, statistics = objective(weights, {}, {"x": x, "y": y})
     torch.testing.assert_close(loss, F.cross_entropy(model(x), y))
     torch.testing.assert_close(statistics, (model(x).argmax(1) == y).float().mean(0, keepdim=True))

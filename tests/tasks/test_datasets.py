@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,42 +10,20 @@ import pytest
 import torch
 
 from intercontinet.errors import InvalidData, InvalidSetting
-from intercontinet.tasks import IMAGE_SETS, data_folder, datasets, image_set, split_images
-from tests.tasks.test_formats import idx
-
-
-def at_hand(name: str) -> bool:
-    return (data_folder() / IMAGE_SETS[name].folder).is_dir()
-
-
-@pytest.fixture
-def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data set of twenty and ten images under MNIST's name."""
-    monkeypatch.setenv("INTERCONTINET_DATA", str(tmp_path))
-    monkeypatch.setattr(datasets, "IMAGE_SETS", {"mnist": replace(IMAGE_SETS["mnist"], train=20, test=10)})
-    folder = tmp_path / "mnist"
-    folder.mkdir()
-    for file, count in zip(IMAGE_SETS["mnist"].files, (20, 20, 10, 10), strict=True):
-        images = np.full((count, 28, 28), 255, np.uint8)
-        (folder / file).write_bytes(idx(images if "images" in file else np.arange(count, dtype=np.uint8) % 10))
-    return folder
+from intercontinet.tasks import IMAGE_SETS, data_folder, describe_sets, image_set
+from tests.tasks.samples import idx
 
 
 @pytest.mark.usefixtures("tiny_mnist")
 def test_pixels_lie_between_zero_and_one_and_labels_are_whole() -> None:
     (x, y), (x_test, y_test) = image_set("mnist")
     assert x.shape == (20, 1, 28, 28) and x_test.shape == (10, 1, 28, 28)
-    assert bool((x == 1).all()) and y.dtype == torch.int64
+    assert float(x.min()) == 0 and float(x.max()) == 1 and y.dtype == torch.int64
     assert y_test.tolist() == list(range(10))
 
 
-@pytest.mark.usefixtures("tiny_mnist")
-def test_the_stream_has_five_tasks_of_two() -> None:
-    stream = split_images("mnist", "class")
-    assert [task.name for task in stream.tasks] == ["0/1", "2/3", "4/5", "6/7", "8/9"]
-
-
-def test_a_missing_file_is_named_with_its_folder(tiny_mnist: Path) -> None:
+def test_a_missing_file_is_named_with_its_folder(tiny_mnist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
     (tiny_mnist / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(InvalidData, match=r"^t10k-labels-idx1-ubyte .*should be in .*mnist.*INTERCONTINET_DATA"):
         image_set("mnist")
@@ -61,7 +39,9 @@ def test_files_of_another_data_set_are_refused(
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(InvalidSetting, match="choose one of mnist, fashion-mnist, cifar-10, cifar-100"):
+    with pytest.raises(
+        InvalidSetting, match="no image data set 'imagenet': choose one of mnist, fashion-mnist, cifar-10, cifar-100"
+    ):
         image_set("imagenet")
 
 
@@ -71,10 +51,20 @@ def test_the_folder_is_the_users_cache_unless_they_say_otherwise(monkeypatch: py
     assert data_folder() == Path("/cache/intercontinet")
 
 
+@pytest.mark.usefixtures("tiny_mnist")
+def test_the_list_of_data_sets_says_which_are_there() -> None:
+    lines = describe_sets()
+    assert [(line.name, line.present) for line in lines] == [(name, name == "mnist") for name in IMAGE_SETS]
+    for line in lines:
+        assert line.folder == data_folder() / IMAGE_SETS[line.name].folder
+    assert [round(line.download / 1e6) for line in lines] == [12, 31, 170, 169]
+    assert (lines[3].classes, lines[3].shape, lines[3].train, lines[3].test) == (100, (3, 32, 32), 50_000, 10_000)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", IMAGE_SETS)
 def test_the_real_data_sets_have_every_class_in_equal_or_nearly_equal_numbers(name: str) -> None:
-    if not at_hand(name):
+    if IMAGE_SETS[name].missing():
         pytest.skip(f"{name} is not in {data_folder()}")
     about = IMAGE_SETS[name]
     for x, y in image_set(name):

@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 
 from intercontinet.errors import InvalidData
-from intercontinet.tasks.formats import Bytes, read_cifar, read_idx
-
-
-def idx(values: Bytes) -> bytes:
-    sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
-    return bytes([0, 0, 8, values.ndim]) + sizes + values.tobytes()
-
+from intercontinet.tasks.formats import read_cifar, read_idx
+from tests.tasks.samples import idx
 
 VALUES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 

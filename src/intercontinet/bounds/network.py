@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,8 +19,10 @@ from intercontinet.bounds.linear import linear
 from intercontinet.bounds.registry import Rule, computes_like, known_layers, rule_for
 from intercontinet.errors import InterContiNetError, InvalidData, UnsupportedLayer
 from intercontinet.interval import Interval
+from intercontinet.noise import mixed, uniform
 
 Boxes = Mapping[str, Interval]
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
 
 
 @dataclass(frozen=True)
@@ -72,29 +75,53 @@ class Network:
         names = {id(tensor): name for name, tensor in tensors}
         self.steps = tuple(_steps(model, "", names))
 
-    def run(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """The model's output with these weights: functional_call without its cost, which a small net's step feels."""
-        for step in self.steps:
-            x = step.run(weights, x)
+    def run(self, weights: Mapping[str, Tensor], x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """The model's output with these weights: functional_call without its cost, which a small net's step feels.
+
+        Dropout layers in training mode drop what the key ``noise`` [] says, and nothing without one.
+        """
+        for place, step in enumerate(self.steps):
+            if not isinstance(step.layer, DROPOUTS):
+                x = step.run(weights, x)
+            elif noise is not None and step.layer.training:
+                x = _dropped(step.layer, x, mixed(noise + place))
         return x
 
+    @property
+    def drops(self) -> bool:
+        """Whether some Dropout layer is in training mode."""
+        return any(isinstance(step.layer, DROPOUTS) and step.layer.training for step in self.steps)
+
     def propagate(self, boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
-        """Bounds of the output, in the dtype of ``boxes`` and ``x``."""
-        for step in self.steps:
-            x = step(boxes, x, arithmetic)
-        return x
+        """Bounds of the output, in the dtype of ``boxes`` and ``x``; Dropout layers drop nothing, in any mode."""
+        return _pushed(self.steps, boxes, x, arithmetic)
 
     def before_last(self, boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
         """Bounds of the last step's input."""
-        for step in self.steps[:-1]:
-            x = step(boxes, x, arithmetic)
-        return x
+        return _pushed(self.steps[:-1], boxes, x, arithmetic)
 
     @property
     def head(self) -> Step | None:
         """The last step, if it goes by Linear's rule: margins are bounded through it as one expression."""
         last = self.steps[-1] if self.steps else None
         return last if last is not None and last.rule is linear else None
+
+
+def _pushed(steps: Sequence[Step], boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
+    for step in steps:
+        if not isinstance(step.layer, DROPOUTS):
+            x = step(boxes, x, arithmetic)
+    return x
+
+
+def _dropped(layer: nn.Module, x: Tensor, key: Tensor) -> Tensor:
+    """Zeros where the key says, by the layer's probability; single values, or whole channels in Dropout1d and 2d."""
+    share = float(cast(float, layer.p))
+    if share >= 1:
+        return x * 0
+    shape = x.shape if isinstance(layer, nn.Dropout) else (*x.shape[:2], *(1,) * (x.dim() - 2))
+    kept = uniform(key, math.prod(shape)).view(shape) >= share
+    return x * kept.to(x.dtype) / (1 - share)
 
 
 def _steps(module: nn.Module, path: str, names: Mapping[int, str]) -> list[Step]:

@@ -1,14 +1,15 @@
 """The one training loop. One model is the case of one seed; many seeds train side by side through the same functions.
 
 A learner hands over an objective: a pure function of one seed's parameters, what that seed holds fixed, and a batch.
-Everything here carries a leading seed axis; :func:`torch.func.vmap` adds it to the objective; a single seed goes
-without.
+Everything here carries a leading seed axis. Three routes lead through a step: one seed alone; many at once through
+:func:`torch.func.vmap`; or, for convolutions, which do not stack well, many one after the other. On a GPU the step,
+whichever its route, is recorded once as a CUDA graph and replayed, with no Python in between.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -18,14 +19,18 @@ from torch.func import grad_and_value, vmap
 from intercontinet.engine.layout import Layout
 from intercontinet.engine.optimizer import Optimizer
 from intercontinet.engine.parametrisation import Parametrisation
+from intercontinet.engine.record import recorded
+from intercontinet.noise import mixed, orders
 
 Fixed = Mapping[str, Tensor]
 Batch = Mapping[str, Tensor]
 Parameters = Mapping[str, Tensor]
 Objective = Callable[[Parameters, Fixed, Batch], tuple[Tensor, Tensor]]
 Pause = Callable[[Tensor], Tensor]
+Augment = Callable[[Tensor, Tensor], Tensor]
 
 WINDOW = 10  # batches over which statistics are averaged
+SLOWER = 0.1  # what a milestone multiplies the learning rate by
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,11 @@ class Phase:
         batch_size: Examples a step; the last incomplete batch of an epoch is dropped.
         pause: From statistics averaged over the last batches, [seeds, k], which seeds take no step now; they resume
             when their averages no longer say so.
+        milestones: Epochs, from 1, after which the learning rate falls to a tenth.
+        noise: Whether batches carry "noise", a fresh key [] for each seed and step, for dropout.
+        augment: (examples [seeds, batch, ...], keys [seeds]) -> examples.
+        stacked: Whether many seeds go through vmap, or one after the other.
+        statistics: How many statistics the objective returns.
     """
 
     name: str
@@ -52,6 +62,11 @@ class Phase:
     epochs: int
     batch_size: int
     pause: Pause | None = None
+    milestones: Sequence[int] = ()
+    noise: bool = False
+    augment: Augment | None = None
+    stacked: bool = True
+    statistics: int = 1
 
 
 @dataclass(frozen=True)
@@ -62,19 +77,28 @@ class Progress:
         phase: The phase's name.
         epoch: Epochs done, from 1.
         epochs: Epochs to do.
-        loss: Mean over the epoch and the seeds.
-        statistics: Averages over the last batches, over all seeds.
-        paused: Share of steps in this epoch that changed nothing.
+        loss: Mean over the epoch, for each seed.
+        statistics: Averages over the last batches, for each seed.
+        paused: Share of steps in this epoch that changed nothing, over all seeds.
+        parameters: [seeds, entries] as they are now; overwritten by the next epoch.
         task: The task's name, where there is one.
     """
 
     phase: str
     epoch: int
     epochs: int
-    loss: float
-    statistics: tuple[float, ...]
+    loss: tuple[float, ...]
+    statistics: tuple[tuple[float, ...], ...]
     paused: float
+    parameters: Tensor
     task: str = ""
+
+    def mean(self, statistic: int) -> float:
+        """One of the statistics, over all seeds; negative positions count from the end."""
+        return sum(own[statistic] for own in self.statistics) / len(self.statistics)
+
+
+Listener = Callable[[Progress], None]
 
 
 def train(
@@ -83,8 +107,8 @@ def train(
     fixed: Mapping[str, Tensor],
     shared: Mapping[str, Tensor],
     own: Mapping[str, Tensor],
-    generators: Sequence[torch.Generator],
-    listen: Callable[[Progress], None] | None = None,
+    keys: Sequence[int],
+    listen: Listener | None = None,
 ) -> Tensor:
     """Train every seed through a phase.
 
@@ -94,58 +118,144 @@ def train(
         fixed: What each seed holds fixed, [seeds, ...].
         shared: Examples that all seeds see, [examples, ...], under "x", "y", ...
         own: Per-example values of each seed, [seeds, examples].
-        generators: One a seed; it alone shuffles that seed's examples.
+        keys: One a seed; it alone decides that seed's shuffling, dropout and augmentation.
         listen: Called after every epoch.
 
     Returns:
         The trained values, [seeds, entries]; the parametrisation decodes them.
     """
-    values = trained.clone()
-    state = phase.optimizer.start(values)
-    seeds, examples = len(values), len(shared["x"])
-    size = min(phase.batch_size, examples)
-    steps = examples // size
-    recent: deque[Tensor] = deque(maxlen=WINDOW)
-    parameters = phase.layout.unflatten(phase.parametrisation.decode(values))  # views: decoding again refreshes them
-    evaluate = (_one_seed if seeds == 1 else _many_seeds)(phase.objective, parameters)
-    device = values.device
+    steps = _Steps(phase, trained, fixed, shared, own, keys)
+    with _products(coarse=not phase.stacked):
+        _run(phase, steps, trained.device, listen)
+    return steps.values
+
+
+@contextmanager
+def _products(coarse: bool) -> Iterator[None]:
+    """How exact float32 products are while training: a GPU may round convolutional nets' to TF32, twice as fast."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if coarse else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _run(phase: Phase, steps: _Steps, device: torch.device, listen: Listener | None) -> None:
+    take = None
     for epoch in range(1, phase.epochs + 1):
-        order = torch.stack([torch.randperm(examples, generator=g) for g in generators]).to(device)
-        losses, held = torch.zeros((), device=device), torch.zeros((), device=device)
-        for step in range(steps):
-            rows = order[:, step * size : (step + 1) * size]
-            batch = {name: tensor[rows] for name, tensor in shared.items()}
-            batch.update({name: tensor.gather(1, rows) for name, tensor in own.items()})
-            phase.parametrisation.decode(values)
-            loss, statistics, gradient = evaluate(fixed, batch)
-            recent.append(statistics)
-            losses += loss.sum()
-            moving = None if phase.pause is None else ~phase.pause(torch.stack(tuple(recent)).mean(0))
-            if moving is not None:
-                held += seeds - moving.sum()
-                if seeds == 1:
-                    if not bool(moving):
-                        continue
-                    moving = None
-            phase.optimizer.step_(values, phase.parametrisation.pull(gradient()), state, moving)
+        steps.begin(epoch)
+        if epoch - 1 in phase.milestones:
+            steps.optimizer = steps.optimizer.scaled(SLOWER)
+            take = None
+        if take is None:  # on a GPU a graph holds its learning rate, so a new rate needs a new graph
+            take = recorded(steps.take, steps.changing, device)
+        for _ in range(steps.count):
+            take()
         if listen is not None:
-            figures = tuple(torch.stack(tuple(recent)).mean((0, 1)).tolist())
-            total = steps * seeds
-            listen(Progress(phase.name, epoch, phase.epochs, float(losses) / total, figures, float(held) / total))
-    return values
+            listen(steps.progress(epoch))
+
+
+class _Steps:
+    """All that a step reads and writes, in tensors that stay where they are."""
+
+    def __init__(
+        self, phase: Phase, trained: Tensor, fixed: Fixed, shared: Batch, own: Batch, keys: Sequence[int]
+    ) -> None:
+        device = trained.device
+        seeds, examples = len(trained), len(shared["x"])
+        size = min(phase.batch_size, examples)
+        self.count = examples // size
+        self.values = trained.clone()
+        self.optimizer = phase.optimizer
+        self._phase, self._fixed, self._shared, self._own = phase, fixed, shared, own
+        self._state = phase.optimizer.start(self.values)
+        self._keys = torch.tensor(list(keys), device=device)
+        self._epoch_keys = self._keys.clone()
+        self._order = torch.empty(seeds, examples, dtype=torch.int64, device=device)
+        self._within = torch.arange(size, device=device)
+        self._position = torch.zeros(1, dtype=torch.int64, device=device)  # of the batch, in the epoch's order
+        self._taken = torch.zeros(1, dtype=torch.int64, device=device)  # steps, in the whole phase
+        self._losses = torch.zeros(seeds, dtype=trained.dtype, device=device)
+        self._held = torch.zeros(seeds, dtype=torch.int64, device=device)
+        self._recent = torch.zeros(WINDOW, seeds, phase.statistics, dtype=trained.dtype, device=device)
+        self._skips = seeds == 1 and device.type == "cpu"  # a look at a value costs nothing there
+        self._parameters = phase.parametrisation.decode(self.values)
+        views = phase.layout.unflatten(self._parameters)  # decoding again refreshes them
+        if seeds == 1:
+            self._evaluate = _one_seed(phase.objective, views)
+        else:
+            self._evaluate = (_many_seeds if phase.stacked else _each_seed)(phase.objective, views)
+
+    @property
+    def changing(self) -> list[Tensor]:
+        """What a step writes and later steps read."""
+        own = [self.values, self._position, self._taken, self._losses, self._held, self._recent]
+        return [*own, *self._state]
+
+    def begin(self, epoch: int) -> None:
+        """Shuffle, and count from nothing."""
+        self._epoch_keys.copy_(mixed(self._keys + epoch))
+        self._order.copy_(orders(self._epoch_keys, self._order.shape[1]))
+        for counter in (self._position, self._losses, self._held):
+            counter.zero_()
+
+    def take(self) -> None:
+        """One step of every seed."""
+        phase = self._phase
+        batch = self._batch()
+        phase.parametrisation.decode(self.values)
+        loss, statistics, gradient = self._evaluate(self._fixed, batch)
+        self._recent.index_copy_(0, self._taken % WINDOW, statistics[None])
+        self._losses += loss
+        self._taken += 1
+        self._position += len(self._within)
+        moving = None
+        if phase.pause is not None:
+            paused = phase.pause(self._means())
+            self._held += paused
+            if not self._skips:
+                moving = ~paused
+            elif bool(paused):
+                return
+        self.optimizer.step_(self.values, phase.parametrisation.pull(gradient()), self._state, moving)
+
+    def progress(self, epoch: int) -> Progress:
+        phase = self._phase
+        self._parameters = phase.parametrisation.decode(self.values)
+        loss, means = (self._losses / self.count).tolist(), self._means().tolist()
+        paused = float(self._held.sum()) / (self.count * len(self.values))
+        rows = tuple(tuple(row) for row in means)
+        return Progress(phase.name, epoch, phase.epochs, tuple(loss), rows, paused, self._parameters)
+
+    def _means(self) -> Tensor:
+        return self._recent.sum(0) / self._taken.clamp(max=WINDOW)
+
+    def _batch(self) -> dict[str, Tensor]:
+        rows = self._order.index_select(1, self._within + self._position)
+        batch = {name: tensor[rows] for name, tensor in self._shared.items()}
+        batch.update({name: tensor.gather(1, rows) for name, tensor in self._own.items()})
+        phase = self._phase
+        if phase.noise or phase.augment is not None:
+            noise = mixed(self._epoch_keys + self._position + 1)
+            if phase.augment is not None:
+                batch["x"] = phase.augment(batch["x"], mixed(noise))
+            if phase.noise:
+                batch["noise"] = noise
+        return batch
 
 
 Evaluated = tuple[Tensor, Tensor, Callable[[], Sequence[Tensor]]]
 Evaluate = Callable[[Fixed, Batch], Evaluated]
 
 
-def _one_seed(objective: Objective, parameters: Parameters) -> Evaluate:
+def _one_seed(objective: Objective, parameters: Parameters, seed: int = 0) -> Evaluate:
     """Without vmap, and with a gradient that is computed only when asked for."""
-    leaves = {name: tensor[0].detach().requires_grad_() for name, tensor in parameters.items()}
+    leaves = {name: tensor[seed].detach().requires_grad_() for name, tensor in parameters.items()}
 
     def evaluate(fixed: Fixed, batch: Batch) -> Evaluated:
         with torch.enable_grad():
-            loss, statistics = objective(leaves, _first(fixed), _first(batch))
+            loss, statistics = objective(leaves, _row(fixed, seed), _row(batch, seed))
 
         def gradient() -> list[Tensor]:
             return [part[None] for part in torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)]
@@ -155,8 +265,26 @@ def _one_seed(objective: Objective, parameters: Parameters) -> Evaluate:
     return evaluate
 
 
-def _first(stacked: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor[0] for name, tensor in stacked.items()}
+def _row(stacked: Mapping[str, Tensor], seed: int) -> dict[str, Tensor]:
+    return {name: tensor[seed] for name, tensor in stacked.items()}
+
+
+def _each_seed(objective: Objective, parameters: Parameters) -> Evaluate:
+    """One seed after the other."""
+    seeds = len(next(iter(parameters.values())))
+    singles = [_one_seed(objective, parameters, seed) for seed in range(seeds)]
+
+    def evaluate(fixed: Fixed, batch: Batch) -> Evaluated:
+        losses, statistics, gradients = [], [], []
+        for single in singles:
+            loss, own, gradient = single(fixed, batch)
+            losses.append(loss)
+            statistics.append(own)
+            gradients.append(gradient())  # at once, so that one seed's activations are kept at a time
+        parts = [torch.cat(part) for part in zip(*gradients, strict=True)]
+        return torch.cat(losses), torch.cat(statistics), lambda: parts
+
+    return evaluate
 
 
 def _many_seeds(objective: Objective, parameters: Parameters) -> Evaluate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, final
 
 import torch
@@ -20,6 +20,10 @@ class Optimizer(Protocol):
 
     def step_(self, values: Tensor, gradient: Tensor, state: State, moving: Tensor | None) -> None:
         """Move ``values`` [seeds, entries] in place; ``moving`` [seeds] says which rows do, None that all do."""
+        ...
+
+    def scaled(self, factor: float) -> Optimizer:
+        """The same with another learning rate and the same memory."""
         ...
 
 
@@ -43,6 +47,9 @@ class SGD:
         if moving is not None:
             gradient = torch.where(moving[:, None], gradient, 0)
         values.sub_(gradient, alpha=self.rate)
+
+    def scaled(self, factor: float) -> SGD:
+        return SGD(self.rate * factor)
 
 
 @final
@@ -71,3 +78,60 @@ class Adam:
         if moving is not None:
             for tensor, old in zip((values, mean, square, count), before, strict=True):
                 tensor.copy_(torch.where(still, old, tensor))
+
+    def scaled(self, factor: float) -> Adam:
+        return replace(self, rate=self.rate * factor)
+
+
+@final
+@dataclass(frozen=True)
+class PathIntegral:
+    r"""Another optimizer, and beside it the sum of :math:`g \cdot \Delta\theta` over its steps, entry by entry.
+
+    Args:
+        steps: The optimizer that moves the values.
+        total: [seeds, entries]; the sum is added to it in place.
+
+    >>> values, total = torch.ones(1, 2), torch.zeros(1, 2)
+    >>> path = PathIntegral(SGD(0.5), total)
+    >>> path.step_(values, torch.tensor([[1.0, 2.0]]), path.start(values), None)
+    >>> total
+    tensor([[-0.5000, -2.0000]])
+    """
+
+    steps: Optimizer
+    total: Tensor
+
+    def start(self, values: Tensor) -> State:
+        return (self.total, *self.steps.start(values))
+
+    def step_(self, values: Tensor, gradient: Tensor, state: State, moving: Tensor | None) -> None:
+        before = values.clone()
+        self.steps.step_(values, gradient, state[1:], moving)
+        state[0].addcmul_(gradient, values - before)
+
+    def scaled(self, factor: float) -> PathIntegral:
+        return PathIntegral(self.steps.scaled(factor), self.total)
+
+
+@final
+@dataclass(frozen=True)
+class Measure:
+    r"""No step at all: :math:`\sum |g|^p` over the batches, entry by entry, for importances.
+
+    Args:
+        power: 1 or 2.
+        total: [seeds, entries]; the sum is added to it in place.
+    """
+
+    power: int
+    total: Tensor
+
+    def start(self, values: Tensor) -> State:
+        return (self.total,)
+
+    def step_(self, values: Tensor, gradient: Tensor, state: State, moving: Tensor | None) -> None:
+        state[0].add_(gradient.abs() if self.power == 1 else gradient.square())
+
+    def scaled(self, factor: float) -> Measure:
+        return self

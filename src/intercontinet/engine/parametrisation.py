@@ -49,6 +49,36 @@ class Identity:
 
 
 @final
+class Anchored:
+    r"""The values are the parameters, and a penalty :math:`\sum a\theta^2 - 2b\theta` pulls at them.
+
+    The sum of any number of quadratic penalties :math:`\sum_k c_k (\theta - \theta_k)^2` is one of this form, with
+    :math:`a = \sum_k c_k` and :math:`b = \sum_k c_k \theta_k`, up to a constant. Its gradient is added here, by hand.
+
+    Args:
+        curvature: a, [seeds, entries].
+        pull: b, [seeds, entries].
+
+    >>> anchored = Anchored(torch.tensor([[3.0]]), torch.tensor([[3.0]]))  # 3 (theta - 1)^2
+    >>> _ = anchored.decode(torch.tensor([[2.0]]))
+    >>> anchored.pull([torch.zeros(1, 1)])
+    tensor([[6.]])
+    """
+
+    def __init__(self, curvature: Tensor, pull: Tensor) -> None:
+        self._curvature, self._pull = curvature, pull
+        self._values = curvature
+
+    def decode(self, values: Tensor) -> Tensor:
+        self._values = values
+        return values
+
+    def pull(self, gradients: Sequence[Tensor]) -> Tensor:
+        out = torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1)
+        return out.addcmul_(self._curvature, self._values, value=2).sub_(self._pull, alpha=2)
+
+
+@final
 class InBox:
     r""":math:`s + r \tanh(v / c)`: whatever v is, the result is at most the reach r away from the start s.
 

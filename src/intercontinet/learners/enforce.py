@@ -9,19 +9,20 @@ from torch import Tensor, nn
 
 from intercontinet.certificate import certain_examples
 from intercontinet.inference import positions, right
-from intercontinet.region import Region
+from intercontinet.region import Region, State
 
 
 @torch.no_grad()
 def shrunk_to_keep(
     model: nn.Module,
+    weights: State,
     region: Region,
     data: tuple[Tensor, Tensor],
     classes: Sequence[int] | None,
     keep: float,
     joint: bool = True,
 ) -> tuple[Region, int]:
-    """The region, drawn in towards the model's weights until ``keep`` of its accuracy on the data is certain.
+    """The region, drawn in towards the weights until ``keep`` of their accuracy on the data is certain.
 
     The factor is found by bisection on quick float32 bounds and then confirmed, and lowered if need be, with sound
     ones. Smaller boxes have tighter bounds, so the count only grows as the factor falls. At zero the region is a
@@ -32,13 +33,13 @@ def shrunk_to_keep(
     """
     x, y = data
     labels, index = positions(y, classes)
-    wanted = keep * int(right(model, {}, x, labels, index).sum())
+    wanted = keep * int(right(model, weights, x, labels, index).sum())
 
     def count(box: Region, quick: bool = False) -> int:
         return int(certain_examples(model, box, x, labels, index, joint, quick).sum())
 
     def enough(factor: float) -> bool:
-        return count(region.scaled(factor, model), quick=True) >= wanted
+        return count(region.scaled(factor, weights), quick=True) >= wanted
 
     certified = count(region)
     if certified >= wanted:
@@ -50,7 +51,7 @@ def shrunk_to_keep(
         middle = (good + bad) / 2
         good, bad = (middle, bad) if enough(middle) else (good, middle)
     for margin in (1.0, 0.999, 0.99, 0.95, 0.8, 0.5, 0.1, 0.01, 0.0):
-        box = region.scaled(good * margin, model)
+        box = region.scaled(good * margin, weights)
         certified = count(box)
         if certified >= wanted:
             break

@@ -55,18 +55,6 @@ def centres_inside(weights: Tensor, lower: Tensor, upper: Tensor, shift: Shift) 
     return InBox(weights, reach, None if shift == "scaled" else 1.0, mask), torch.zeros_like(weights)
 
 
-def centre_objective(network: Network, classes: Tensor | None) -> Objective:
-    """Cross-entropy of the centre among some classes; its statistic is the batch's accuracy."""
-
-    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
-        out = network.run(weights, batch["x"])
-        out = out if classes is None else out[:, classes]
-        hits = out.detach().argmax(1) == batch["y"]
-        return F.cross_entropy(out, batch["y"]), hits.mean(0, keepdim=True, dtype=out.dtype)
-
-    return objective
-
-
 def radii_objective(
     network: Network, points: Mapping[str, Interval], frozen: Collection[str], classes: Tensor | None, joint: bool
 ) -> Objective:

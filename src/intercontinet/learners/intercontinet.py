@@ -2,116 +2,48 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from intercontinet.bounds import Network
-from intercontinet.certificate import (
-    Certificate,
-    Margins,
-    TaskFloor,
-    certify,
-    check_inside,
-    floor_of,
-)
+from intercontinet.certificate import Certificate, TaskFloor, check_inside, floor_of
 from intercontinet.data import Data, check_inputs, check_labels, collect
-from intercontinet.engine.layout import Layout
-from intercontinet.engine.loop import Phase, Progress, train
-from intercontinet.engine.optimizer import SGD, Adam, Optimizer
-from intercontinet.engine.parametrisation import Share
+from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting, TrainingMode
-from intercontinet.inference import outputs_of, positions, right
-from intercontinet.learners.enforce import shrunk_to_keep
-from intercontinet.learners.hyperrectangle import (
-    Shift,
-    centre_objective,
-    centres_inside,
-    radii_objective,
-    room,
-)
+from intercontinet.inference import outputs_of
+from intercontinet.learners.boxes import Boxes, learn_in_boxes, region_of
+from intercontinet.learners.method import Lesson, Memory, Nets
+from intercontinet.learners.settings import Settings
 from intercontinet.region import Region, nearest, state_of
-
-Listener = Callable[[Progress], None]
 
 
 @final
 @dataclass(frozen=True)
-class Settings:
-    """How :class:`InterContiNet` trains.
+class Hyperrectangles:
+    """The paper's method on a stack of seeds; its memory is the edges, and what was certified of each task.
 
-    Attributes:
-        keep: Share of a task's training accuracy that must be certain ever after (the paper's acc_thresh).
-        radius: Largest radius in the first task.
-        enforce: Whether ``keep`` is made true on the whole training set, by shrinking the region where the radii phase
-            left it short. Without it this is the method as published, and the floor is whatever it is.
-        head: "shared", one head for all tasks; or "per-task", where the rows of the last linear layer that belong to a
-            task's classes are points, trained with the task and frozen after it.
-        margins: "joint", the tighter form, or "separate", the paper's, for the worst-case loss and for the floors.
-        shift: "scaled" for tanh(mu / eps*), "plain" for tanh(mu).
-        optimizer: "sgd" or "adam", for both phases.
-        rate: Learning rate of the centres in the first task.
-        later_rate: The same in later tasks; None for the same rate.
-        radii_rate: Learning rate of the radii.
-        centre_epochs: Passes over the data for the centres.
-        radii_epochs: Passes for the radii.
-        batch_size: Examples a step.
-        radii_start: Value that nu is set to before every task's radii phase.
+    Memory: "lower", "upper" [seeds, entries]; "certified", "correct" [seeds, tasks].
     """
 
-    keep: float = 0.9
-    radius: float = 1.0
-    enforce: bool = True
-    head: Literal["shared", "per-task"] = "shared"
-    margins: Margins = "joint"
-    shift: Shift = "scaled"
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    rate: float = 0.1
-    later_rate: float | None = None
-    radii_rate: float = 100.0
-    centre_epochs: int = 20
-    radii_epochs: int = 10
-    batch_size: int = 128
-    radii_start: float = 5.0
+    settings: Settings
 
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            whole, number = item.type == "int", item.type in ("int", "float", "float | None")
-            left_out = value is None and item.type == "float | None"
-            if number and not left_out and not isinstance(value, int if whole else (int, float)):
-                raise InvalidSetting(f"{item.name} is {value!r}; it must be a {'whole ' if whole else ''}number")
-        choices = {
-            "head": ("shared", "per-task"),
-            "margins": ("joint", "separate"),
-            "shift": ("scaled", "plain"),
-            "optimizer": ("sgd", "adam"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise InvalidSetting(
-                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(map(repr, allowed))}"
-                )
-        if not 0 < self.keep <= 1:
-            raise InvalidSetting(f"keep is {self.keep}; it is a share of the accuracy: above 0, at most 1")
-        positive = {"radius": self.radius, "rate": self.rate, "radii_rate": self.radii_rate}
-        if self.later_rate is not None:
-            positive["later_rate"] = self.later_rate
-        for name, value in positive.items():
-            if not 0 < value < math.inf:
-                raise InvalidSetting(f"{name} is {value}; it must be a positive number")
-        if self.batch_size < 1 or self.centre_epochs < 0 or self.radii_epochs < 0:
-            raise InvalidSetting("batch_size must be at least 1, and epochs not negative")
-        if not math.isfinite(self.radii_start):
-            raise InvalidSetting(f"radii_start is {self.radii_start}; it must be a finite number")
-
-    def optimizer_at(self, rate: float) -> Optimizer:
-        return SGD(rate) if self.optimizer == "sgd" else Adam(rate)
+    def learn(
+        self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
+    ) -> tuple[Tensor, Memory]:
+        if memory:
+            lower, upper = memory["lower"], memory["upper"]
+        else:
+            upper = torch.full_like(weights, torch.inf)
+            lower = -upper
+        boxes = learn_in_boxes(self.settings, nets, weights, lower, upper, lesson, listen)
+        counts = {"certified": boxes.certified[:, None], "correct": boxes.correct[:, None]}
+        if memory:
+            counts = {name: torch.cat([memory[name], now], dim=1) for name, now in counts.items()}
+        return boxes.weights, {"lower": boxes.lower, "upper": boxes.upper, **counts}
 
 
 @final
@@ -157,18 +89,13 @@ class InterContiNet:
         if certificate is not None:
             check_inside(model, certificate)
             certificate = replace(certificate, region=certificate.region.to(next(iter(state.values())).device))
-        network = Network(model)
+        nets = Nets(model, (seed,))
         _check_statistics_rest(model)
-        if self.settings.head == "per-task" and network.head is None:
+        if self.settings.head == "per-task" and nets.network.head is None:
             raise InvalidModel("a head per task needs a Linear layer as the model's last one")
         self.model = model
         self.certificate = certificate or Certificate.of(model, Region.everything(model), method="InterContiNet")
-        self._network = network
-        self._generator = torch.Generator().manual_seed(seed)
-        movable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        if not movable:
-            raise InvalidModel("every parameter has requires_grad=False: there is nothing to learn")
-        self._layout = Layout.of(movable)
+        self._nets = nets
 
     @property
     def region(self) -> Region:
@@ -204,107 +131,24 @@ class InterContiNet:
         classes = None if classes is None else tuple(int(c) for c in classes)
         check_labels(y, len(x), outputs_of(self.model, x), classes)
         self._check_head_is_new(classes)
-        labels, index = positions(y, classes)
+        lesson = Lesson(task, len(self.certificate.tasks), x, y, classes)
+        nets, layout = self._nets, self._nets.layout
+        weights = layout.flatten(state)[None]
+        edges = [layout.flatten(edge)[None] for edge in (self.region.lower, self.region.upper)]
+        boxes = learn_in_boxes(self.settings, nets, weights, edges[0], edges[1], lesson, listen)
+        return self._conclude(boxes, lesson)
 
-        def hear(progress: Progress) -> None:
-            if listen is not None:
-                listen(replace(progress, task=task))
-
-        weights = self._train_centres(state, x, labels, index, hear)
-        region = self._train_radii(weights, x, labels, index, hear)
-        return self._conclude(weights, region, (x, y), task, classes)
-
-    def _train_centres(
-        self, state: dict[str, Tensor], x: Tensor, labels: Tensor, index: Tensor | None, hear: Listener
-    ) -> Tensor:
-        layout, settings = self._layout, self.settings
-        lower, upper = layout.flatten(self.region.lower), layout.flatten(self.region.upper)
-        inside, mu = centres_inside(layout.flatten(state)[None], lower[None], upper[None], settings.shift)
-        first = not self.certificate.tasks
-        rate = settings.rate if first or settings.later_rate is None else settings.later_rate
-        phase = Phase(
-            "centres",
-            centre_objective(self._network, index),
-            layout,
-            inside,
-            settings.optimizer_at(rate),
-            settings.centre_epochs,
-            settings.batch_size,
-        )
-        mu = train(phase, mu, {}, {"x": x, "y": labels}, {}, [self._generator], hear)
-        weights = torch.clamp(inside.decode(mu)[0], lower, upper)
-        if not bool(weights.isfinite().all()):
-            raise InvalidSetting(f"training diverged to NaN or infinity: lower the learning rate (now {rate})")
-        return weights
-
-    def _train_radii(self, weights: Tensor, x: Tensor, labels: Tensor, index: Tensor | None, hear: Listener) -> Region:
-        layout, settings, head = self._layout, self.settings, self._own_head_names()
-        centre = layout.unflatten(weights)
-        largest = {
-            name: torch.zeros_like(weight)
-            if name in head
-            else room(weight, self.region.lower[name], self.region.upper[name])
-            for name, weight in centre.items()
-        }
-        largest = {name: torch.where(size.isinf(), settings.radius, size) for name, size in largest.items()}
-        resting = Region.around(self.model, 0.0).intervals()
-        points = {name: box for name, box in resting.items() if name not in centre}
-        sizes = Share(layout.flatten(largest)[None])
-        phase = Phase(
-            "radii",
-            radii_objective(self._network, points, head, index, settings.margins == "joint"),
-            layout,
-            sizes,
-            settings.optimizer_at(settings.radii_rate),
-            settings.radii_epochs,
-            settings.batch_size,
-            pause=lambda means: means[:, 0] >= settings.keep * means[:, 1],
-        )
-        hits = right(self.model, centre, x, labels, index)
-        fixed = {name: weight[None] for name, weight in centre.items()}
-        nu = torch.full_like(weights, settings.radii_start)[None]
-        nu = train(phase, nu, fixed, {"x": x, "y": labels}, {"right": hits[None]}, [self._generator], hear)
-        size = sizes.decode(nu)[0]
-        if bool(size.isnan().any()):
-            raise InvalidSetting(
-                "the worst-case loss became NaN: lower the learning rate of the centres (rate, later_rate), "
-                f"or that of the radii (radii_rate, now {settings.radii_rate})"
-            )
-        return self._box(weights, size, index)
-
-    def _box(self, weights: Tensor, size: Tensor, index: Tensor | None) -> Region:
-        """The region around new weights, inside the parent; head rows of other tasks keep their edges."""
-        low, up = self._layout.unflatten(weights - size), self._layout.unflatten(weights + size)
-        parent = self.region
-        for name in self._own_head_names():
-            others = torch.ones(len(low[name]), dtype=torch.bool, device=low[name].device)
-            others[index] = False
-            low[name], up[name] = low[name].clone(), up[name].clone()
-            low[name][others], up[name][others] = parent.lower[name][others], parent.upper[name][others]
-        resting = Region.around(self.model, 0.0)
-        return Region({**resting.lower, **low}, {**resting.upper, **up}).clamped_into(parent)
-
-    def _conclude(
-        self, weights: Tensor, region: Region, data: tuple[Tensor, Tensor], task: str, classes: Sequence[int] | None
-    ) -> TaskFloor:
-        before = {name: tensor.clone() for name, tensor in state_of(self.model).items()}
-        settings = self.settings
-        try:
-            self._load(self._layout.unflatten(weights))
-            if settings.enforce:
-                joint = settings.margins == "joint"
-                region, certified = shrunk_to_keep(self.model, region, data, classes, settings.keep, joint)
-                floor = floor_of(self.model, data, certified, task, classes, settings.keep)
-            else:
-                floor = certify(
-                    self.model, region, data, task=task, classes=classes, keep=settings.keep, margins=settings.margins
-                )
-            if settings.enforce and not floor.kept:
-                warnings.warn(f"not certified as asked, even at a single point: {floor}", stacklevel=3)
-            self.certificate = self.certificate.extended(region, floor)
-        except BaseException:
-            self._load(before)
-            raise
+    def _conclude(self, boxes: Boxes, lesson: Lesson) -> TaskFloor:
+        settings, layout = self.settings, self._nets.layout
+        data = (lesson.x, lesson.y)
+        certified, correct = int(boxes.certified[0]), int(boxes.correct[0])
+        floor = floor_of(data, certified, correct, lesson.name, lesson.classes, settings.keep)
+        if settings.enforce and not floor.kept:
+            warnings.warn(f"not certified as asked, even at a single point: {floor}", stacklevel=3)
+        region = region_of(self._nets, boxes.lower[0], boxes.upper[0])
+        certificate = self.certificate.extended(region, floor)
+        self._load(layout.unflatten(boxes.weights[0]))
+        self.certificate = certificate
         return floor
 
     @torch.no_grad()
@@ -312,13 +156,6 @@ class InterContiNet:
         own = state_of(self.model)
         for name, tensor in weights.items():
             own[name].copy_(tensor)
-
-    def _own_head_names(self) -> list[str]:
-        """The last layer's parameters, where each task has rows of its own."""
-        head = self._network.head
-        if self.settings.head == "shared" or head is None:
-            return []
-        return [name for name in head.names.values() if name in self._layout.shapes]
 
     def _check_head_is_new(self, classes: Sequence[int] | None) -> None:
         if self.settings.head == "shared" or classes is None:

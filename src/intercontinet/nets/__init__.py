@@ -1,5 +1,6 @@
 """Networks."""
 
+from intercontinet.nets.alexnet import alexnet
 from intercontinet.nets.mlp import mlp
 
-__all__ = ["mlp"]
+__all__ = ["alexnet", "mlp"]

@@ -8,6 +8,8 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from intercontinet.nets.initial import draw
+
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, seed: int | None = None) -> nn.Sequential:
     """Flatten, then Linear and ReLU for each hidden width, then Linear; biases start at zero.
@@ -21,12 +23,10 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, seed: int | None = Non
     >>> mlp(4, [3], 2)(torch.zeros(5, 2, 2)).shape
     torch.Size([5, 2])
     """
-    generator = None if seed is None else torch.Generator().manual_seed(seed)
-    layers: list[nn.Module] = [nn.Flatten()]
-    widths = [inputs, *hidden, outputs]
-    for index, (fan_in, fan_out) in enumerate(pairwise(widths)):
-        layer = nn.Linear(fan_in, fan_out, device="meta").to_empty(device="cpu")  # no draw from the global generator
-        nn.init.uniform_(layer.weight, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
-        nn.init.zeros_(layer.bias)
-        layers += [layer] if index == len(hidden) else [layer, nn.ReLU()]
-    return nn.Sequential(*layers)
+    widths = [inputs, *hidden]
+    with torch.device("meta"):
+        layers: list[nn.Module] = [nn.Flatten()]
+        for fan_in, fan_out in pairwise(widths):
+            layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+        net = nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
+    return draw(net, seed)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from intercontinet.engine.loop import Progress
 from intercontinet.region import RegionSize
 from intercontinet.tasks import Scenario
 
@@ -51,3 +53,18 @@ class ScenarioResult:
     def average_test(self) -> float:
         """Mean test accuracy over all tasks, after the last one."""
         return sum(task.test for task in self.tasks) / len(self.tasks)
+
+
+def epoch_record(progress: Progress, row: int) -> dict[str, object]:
+    """One line of metrics.jsonl: what one seed, by its row in the stack, has come to after an epoch."""
+    figures = progress.statistics[row]
+    record: dict[str, object] = {
+        "event": "epoch",
+        "task": progress.task,
+        "phase": progress.phase,
+        "epoch": progress.epoch,
+        "epochs": progress.epochs,
+        "loss": progress.loss[row] if math.isfinite(progress.loss[row]) else None,
+        "accuracy": figures[-1],
+    }
+    return {**record, "certified": figures[0]} if progress.phase == "radii" else record

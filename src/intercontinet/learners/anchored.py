@@ -1,0 +1,61 @@
+r"""What L2, EWC, SI and MAS share: a quadratic pull towards old weights, stronger where a weight mattered.
+
+After each task a method says how much each weight mattered to it, and
+
+.. math:: \ell(\theta) + \sum_k \sum_i c_{k,i} (\theta_i - \theta_{k,i})^2
+
+is what the next one minimises. Two numbers a weight hold the whole sum, however many tasks there were:
+:math:`a = \sum_k c_k` and :math:`b = \sum_k c_k \theta_k` (:class:`~intercontinet.engine.parametrisation.Anchored`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from intercontinet.engine.loop import Listener, Objective, train
+from intercontinet.engine.optimizer import Measure, Optimizer
+from intercontinet.engine.parametrisation import Anchored, Identity
+from intercontinet.learners.method import Lesson, Memory, Nets, Plan, Schedule, cross_entropy, trained
+
+
+def learn_anchored(
+    schedule: Schedule,
+    nets: Nets,
+    weights: Tensor,
+    memory: Memory,
+    lesson: Lesson,
+    listen: Listener | None,
+    optimizer: Optimizer | None = None,
+) -> Tensor:
+    """Weights after the task, held back by what the memory says; by nothing in the first task."""
+    _, classes = lesson.labels()
+    way = Anchored(memory["curvature"], memory["pull"]) if memory else Identity()
+    plan = schedule.plan()
+    plan = plan if optimizer is None else Plan(optimizer, plan.epochs, plan.batch_size, plan.milestones)
+    phase = nets.phase("train", cross_entropy(nets.network, classes), plan, way=way)
+    return trained(nets, phase, weights, lesson, listen)
+
+
+def one_more(memory: Memory, strength: Tensor, weights: Tensor) -> Memory:
+    """The memory with one more penalty in its sum, around these weights."""
+    if not memory:
+        return {"curvature": strength, "pull": strength * weights}
+    return {"curvature": memory["curvature"] + strength, "pull": memory["pull"] + strength * weights}
+
+
+def only_here(strength: Tensor, weights: Tensor) -> Memory:
+    """A memory with one penalty alone, around these weights."""
+    return {"curvature": strength, "pull": strength * weights}
+
+
+def summed_gradients(
+    nets: Nets, weights: Tensor, lesson: Lesson, objective: Objective, power: int, batch_size: int
+) -> Tensor:
+    """Sum over the task's batches of a batch gradient's powers, entry by entry, without dropout: [seeds, entries]."""
+    total = torch.zeros_like(weights)
+    labels, _ = lesson.labels()
+    plan = Plan(Measure(power, total), 1, batch_size)
+    phase = nets.phase("importance", objective, plan, noise=False, augment=None)
+    train(phase, weights, {}, {"x": lesson.x, "y": labels}, {}, nets.keys(lesson.index, 1))
+    return total

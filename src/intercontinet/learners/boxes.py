@@ -1,0 +1,163 @@
+"""One task of Hyperrectangle Training for a stack of seeds: centres, then radii, then the promise made true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from intercontinet.certificate import certain_examples
+from intercontinet.engine.loop import Listener, train
+from intercontinet.engine.parametrisation import Share
+from intercontinet.errors import InvalidSetting
+from intercontinet.inference import right
+from intercontinet.learners.enforce import shrunk_to_keep
+from intercontinet.learners.hyperrectangle import centres_inside, radii_objective, room
+from intercontinet.learners.method import Lesson, Nets, Plan, cross_entropy, diverged, stepping, telling
+from intercontinet.learners.settings import Settings
+from intercontinet.region import Region
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """What is known of every seed after a task.
+
+    Attributes:
+        weights: [seeds, entries].
+        lower: Edges of the region, [seeds, entries].
+        upper: [seeds, entries].
+        certified: Training examples of the task that are certain, [seeds].
+        correct: Training examples that the weights get right, [seeds].
+    """
+
+    weights: Tensor
+    lower: Tensor
+    upper: Tensor
+    certified: Tensor
+    correct: Tensor
+
+
+def learn_in_boxes(
+    settings: Settings,
+    nets: Nets,
+    weights: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    lesson: Lesson,
+    listen: Listener | None = None,
+) -> Boxes:
+    """Learn a task inside the edges, [seeds, entries], and draw them in until it is certain too."""
+    hear = telling(lesson, listen)
+    weights = _centres(settings, nets, weights, lower, upper, lesson, hear)
+    labels, index = lesson.labels()
+    rows = [nets.layout.unflatten(own) for own in weights]
+    correct = torch.stack([right(nets.model, row, lesson.x, labels, index) for row in rows])
+    low, up = _radii(settings, nets, weights, lower, upper, lesson, correct, hear)
+    certified = torch.zeros(len(rows), dtype=torch.int64)
+    joint = settings.margins == "joint"
+    for seed, row in enumerate(rows):
+        region = region_of(nets, low[seed], up[seed])
+        if settings.enforce:
+            state = {**_resting(nets).lower, **row}
+            region, certified[seed] = shrunk_to_keep(
+                nets.model, state, region, (lesson.x, lesson.y), lesson.classes, settings.keep, joint
+            )
+            low[seed], up[seed] = nets.layout.flatten(region.lower), nets.layout.flatten(region.upper)
+        else:
+            certified[seed] = certain_examples(nets.model, region, lesson.x, labels, index, joint).sum()
+    return Boxes(weights, low, up, certified, correct.sum(1).cpu())
+
+
+def region_of(nets: Nets, lower: Tensor, upper: Tensor) -> Region:
+    """One seed's edges, [entries], as a region of the whole model: what does not train is a point."""
+    resting = _resting(nets).lower
+    layout = nets.layout
+    return Region({**resting, **layout.unflatten(lower)}, {**resting, **layout.unflatten(upper)})
+
+
+def _resting(nets: Nets) -> Region:
+    return Region.around(nets.model, 0.0)
+
+
+def _centres(
+    settings: Settings,
+    nets: Nets,
+    weights: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    lesson: Lesson,
+    hear: Listener | None,
+) -> Tensor:
+    inside, mu = centres_inside(weights, lower, upper, settings.shift)
+    rate = settings.rate if lesson.index == 0 or settings.later_rate is None else settings.later_rate
+    plan = Plan(stepping(settings.optimizer, rate), settings.centre_epochs, settings.batch_size, settings.milestones)
+    labels, index = lesson.labels()
+    phase = nets.phase("centres", cross_entropy(nets.network, index), plan, way=inside)
+    mu = train(phase, mu, {}, {"x": lesson.x, "y": labels}, {}, nets.keys(lesson.index, 0), hear)
+    out = torch.clamp(inside.decode(mu), lower, upper)
+    if diverged(out, nets):
+        raise InvalidSetting(f"training diverged to NaN or infinity: lower the learning rate (now {rate})")
+    return out
+
+
+def _radii(
+    settings: Settings,
+    nets: Nets,
+    weights: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    lesson: Lesson,
+    correct: Tensor,
+    hear: Listener | None,
+) -> tuple[Tensor, Tensor]:
+    layout = nets.layout
+    head = _own_head_names(settings, nets)
+    labels, index = lesson.labels()
+    frozen = _marked(nets, head, slice(None))
+    largest = room(weights, lower, upper)
+    largest = torch.where(largest.isinf(), settings.radius, largest) * ~frozen
+    points = {name: box for name, box in _resting(nets).intervals().items() if name not in layout.shapes}
+    sizes = Share(largest)
+    phase = nets.phase(
+        "radii",
+        radii_objective(nets.network, points, head, index, settings.margins == "joint"),
+        Plan(stepping(settings.optimizer, settings.radii_rate), settings.radii_epochs, settings.batch_size),
+        way=sizes,
+        pause=lambda means: means[:, 0] >= settings.keep * means[:, 1],
+        statistics=2,
+        noise=False,
+        augment=None,
+    )
+    nu = torch.full_like(weights, settings.radii_start)
+    shared, own = {"x": lesson.x, "y": labels}, {"right": correct}
+    nu = train(phase, nu, layout.unflatten(weights), shared, own, nets.keys(lesson.index, 1), hear)
+    size = sizes.decode(nu)
+    if bool(size.isnan().any()):
+        raise InvalidSetting(
+            "the worst-case loss became NaN: lower the learning rate of the centres (rate, later_rate), "
+            f"or that of the radii (radii_rate, now {settings.radii_rate})"
+        )
+    others = frozen if index is None else frozen & ~_marked(nets, head, index)  # heads of other tasks keep their edges
+    low, up = (torch.clamp(weights + sign * size, lower, upper) for sign in (-1, 1))
+    return torch.where(others, lower, low), torch.where(others, upper, up)
+
+
+def _own_head_names(settings: Settings, nets: Nets) -> list[str]:
+    """The last layer's parameters, where each task has rows of its own."""
+    head = nets.network.head
+    if settings.head == "shared" or head is None:
+        return []
+    return [name for name in head.names.values() if name in nets.layout.shapes]
+
+
+def _marked(nets: Nets, names: list[str], rows: Tensor | slice) -> Tensor:
+    """Which entries of the flat vector belong to some rows of some parameters, [entries]."""
+    device = next(iter(nets.model.parameters())).device
+    marks: Mapping[str, Tensor] = {
+        name: torch.zeros(shape, dtype=torch.bool, device=device) for name, shape in nets.layout.shapes.items()
+    }
+    for name in names:
+        marks[name][rows] = True
+    return nets.layout.flatten(marks)

@@ -1,0 +1,99 @@
+"""Learning without forgetting (Li and Hoiem 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from intercontinet.bounds import Network
+from intercontinet.engine.loop import Batch, Fixed, Listener, Objective, Parameters
+from intercontinet.errors import InvalidSetting
+from intercontinet.learners.method import Lesson, Memory, Nets, Schedule, cross_entropy, hits, trained
+
+OLD = "old/"
+
+
+@final
+@dataclass(frozen=True)
+class LwF(Schedule):
+    r""":math:`\ell(\theta) + \alpha \sum_h \mathrm{KL}(q_h \,\Vert\, p_h)`: on the new task's examples, stay near
+    what the net said before it.
+
+    For each old head h, q and p are the old and the new net's softmax at a temperature, over all of the head's outputs,
+    summed over those seen before. With one head for all tasks there is one h.
+
+    Attributes:
+        strength: :math:`\alpha`.
+        temperature: What logits are divided by.
+    """
+
+    strength: float = 0.5
+    temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.temperature > 0:
+            raise InvalidSetting(f"temperature is {self.temperature}; it must be positive")
+
+    def learn(
+        self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
+    ) -> tuple[Tensor, Memory]:
+        labels, classes = lesson.labels()
+        heads = _heads(memory)
+        objective = cross_entropy(nets.network, classes)
+        fixed: dict[str, Tensor] = {}
+        if heads:
+            objective = distilled(nets.network, classes, heads, self.strength, self.temperature)
+            fixed = {OLD + name: tensor for name, tensor in nets.layout.unflatten(memory["weights"]).items()}
+        phase = nets.phase("train", objective, self.plan())
+        learned = trained(nets, phase, weights, lesson, listen, fixed)
+        seen = torch.unique(labels if classes is None else classes[labels])
+        return learned, {"weights": learned, "seen": _with(memory, lesson, seen, len(nets.seeds))}
+
+
+Head = tuple[tuple[int, ...] | None, tuple[int, ...]]  # the head's outputs (None: all), and where those seen are in it
+
+
+def distilled(
+    network: Network, classes: Tensor | None, heads: Sequence[Head], strength: float, temperature: float
+) -> Objective:
+    """Cross-entropy among ``classes``, and for each old head the distance from the old weights' answers."""
+
+    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
+        new = network.run(weights, batch["x"], batch.get("noise"))
+        with torch.no_grad():
+            old = network.run({name.removeprefix(OLD): tensor for name, tensor in fixed.items()}, batch["x"])
+        out = new if classes is None else new[:, classes]
+        loss = F.cross_entropy(out, batch["y"])
+        for outputs, seen in heads:
+            own = slice(None) if outputs is None else list(outputs)
+            log_p = F.log_softmax(new[:, own] / temperature, dim=1)[:, list(seen)]
+            q = F.softmax(old[:, own] / temperature, dim=1)[:, list(seen)]
+            loss = loss + strength * F.kl_div(log_p, q, reduction="batchmean")
+        return loss, hits(out, batch["y"])
+
+    return objective
+
+
+def _with(memory: Memory, lesson: Lesson, seen: Tensor, seeds: int) -> Tensor:
+    """Outputs seen so far, [seeds, 2, n]: each, and the task whose head it belongs to, or -1 for a shared head."""
+    head = torch.full_like(seen, -1 if lesson.classes is None else lesson.index)
+    now = torch.stack([seen, head]).expand(seeds, 2, -1)
+    return torch.cat([memory["seen"], now], dim=2) if memory else now.contiguous()
+
+
+def _heads(memory: Memory) -> list[Head]:
+    if not memory:
+        return []
+    outputs, tasks = memory["seen"][0].tolist()
+    heads: dict[int, list[int]] = {}
+    for output, task in zip(outputs, tasks, strict=True):
+        heads.setdefault(task, []).append(output)
+    shared = heads.pop(-1, [])
+    old: list[Head] = [(tuple(own), tuple(range(len(own)))) for own in heads.values()]
+    return [*old, (None, tuple(sorted(set(shared))))] if shared else old

@@ -1,0 +1,64 @@
+"""No defence against forgetting: SGD or Adam on each task in turn; and, as a ceiling, on all tasks at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from intercontinet.bounds import Network
+from intercontinet.engine.loop import Batch, Fixed, Listener, Objective, Parameters
+from intercontinet.learners.method import Lesson, Memory, Nets, Schedule, cross_entropy, hits, trained
+
+
+@final
+@dataclass(frozen=True)
+class Plain(Schedule):
+    """Cross-entropy on the task at hand, whatever it does to the others."""
+
+    def learn(
+        self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
+    ) -> tuple[Tensor, Memory]:
+        _, classes = lesson.labels()
+        phase = nets.phase("train", cross_entropy(nets.network, classes), self.plan())
+        return trained(nets, phase, weights, lesson, listen), memory
+
+
+@final
+@dataclass(frozen=True)
+class Offline(Schedule):
+    """All tasks as one: what a net could learn if it never had to remember. Its one lesson holds all examples.
+
+    Attributes:
+        epochs: Passes over all tasks' data.
+        heads: The outputs of each task, where an example's task is known; among them its label picks its own.
+    """
+
+    epochs: int = 100
+    heads: tuple[tuple[int, ...], ...] = ()
+
+    def learn(
+        self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
+    ) -> tuple[Tensor, Memory]:
+        objective = _own_heads(nets.network, self.heads) if self.heads else cross_entropy(nets.network, None)
+        return trained(nets, nets.phase("train", objective, self.plan()), weights, lesson, listen), memory
+
+
+def _own_heads(network: Network, heads: tuple[tuple[int, ...], ...]) -> Objective:
+    """Cross-entropy of each example among the outputs of its own task."""
+    outputs = 1 + max(max(head) for head in heads)
+    allowed = torch.zeros(outputs, outputs, dtype=torch.bool)
+    for head in heads:
+        for label in head:
+            allowed[label, list(head)] = True
+
+    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
+        out = network.run(weights, batch["x"], batch.get("noise"))[:, :outputs]  # any further ones are no task's
+        others = ~allowed.to(out.device)[batch["y"]]
+        out = out.masked_fill(others, -torch.inf)
+        return F.cross_entropy(out, batch["y"]), hits(out, batch["y"])
+
+    return objective

@@ -1,0 +1,84 @@
+"""How the paper's method trains."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Literal, final
+
+from intercontinet.certificate import Margins
+from intercontinet.errors import InvalidSetting
+from intercontinet.learners.hyperrectangle import Shift
+
+
+@final
+@dataclass(frozen=True)
+class Settings:
+    """How :class:`~intercontinet.InterContiNet` trains.
+
+    Attributes:
+        keep: Share of a task's training accuracy that must be certain ever after (the paper's acc_thresh).
+        radius: Largest radius in the first task.
+        enforce: Whether ``keep`` is made true on the whole training set, by shrinking the region where the radii phase
+            left it short. Without it this is the method as published, and the floor is whatever it is.
+        head: "shared", one head for all tasks; or "per-task", where the rows of the last linear layer that belong to a
+            task's classes are points, trained with the task and frozen after it.
+        margins: "joint", the tighter form, or "separate", the paper's, for the worst-case loss and for the floors.
+        shift: "scaled" for tanh(mu / eps*), "plain" for tanh(mu).
+        optimizer: "sgd" or "adam", for both phases.
+        rate: Learning rate of the centres in the first task.
+        later_rate: The same in later tasks; None for the same rate.
+        radii_rate: Learning rate of the radii.
+        centre_epochs: Passes over the data for the centres.
+        radii_epochs: Passes for the radii.
+        batch_size: Examples a step.
+        radii_start: Value that nu is set to before every task's radii phase.
+        milestones: Epochs of the centres after which their rate falls to a tenth.
+    """
+
+    keep: float = 0.9
+    radius: float = 1.0
+    enforce: bool = True
+    head: Literal["shared", "per-task"] = "shared"
+    margins: Margins = "joint"
+    shift: Shift = "scaled"
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    rate: float = 0.1
+    later_rate: float | None = None
+    radii_rate: float = 100.0
+    centre_epochs: int = 20
+    radii_epochs: int = 10
+    batch_size: int = 128
+    radii_start: float = 5.0
+    milestones: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            whole, number = item.type == "int", item.type in ("int", "float", "float | None")
+            left_out = value is None and item.type == "float | None"
+            if number and not left_out and not isinstance(value, int if whole else (int, float)):
+                raise InvalidSetting(f"{item.name} is {value!r}; it must be a {'whole ' if whole else ''}number")
+        choices = {
+            "head": ("shared", "per-task"),
+            "margins": ("joint", "separate"),
+            "shift": ("scaled", "plain"),
+            "optimizer": ("sgd", "adam"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise InvalidSetting(
+                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(map(repr, allowed))}"
+                )
+        if not 0 < self.keep <= 1:
+            raise InvalidSetting(f"keep is {self.keep}; it is a share of the accuracy: above 0, at most 1")
+        positive = {"radius": self.radius, "rate": self.rate, "radii_rate": self.radii_rate}
+        if self.later_rate is not None:
+            positive["later_rate"] = self.later_rate
+        for name, value in positive.items():
+            if not 0 < value < math.inf:
+                raise InvalidSetting(f"{name} is {value}; it must be a positive number")
+        if self.batch_size < 1 or self.centre_epochs < 0 or self.radii_epochs < 0:
+            raise InvalidSetting("batch_size must be at least 1, and epochs not negative")
+        if not math.isfinite(self.radii_start):
+            raise InvalidSetting(f"radii_start is {self.radii_start}; it must be a finite number")

@@ -1,0 +1,274 @@
+"""What to run: a method with its settings on a stream of tasks, from flags, a YAML file, and the paper's presets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from intercontinet.errors import InvalidSetting
+from intercontinet.learners.ewc import EWC
+from intercontinet.learners.intercontinet import Hyperrectangles
+from intercontinet.learners.l2 import L2
+from intercontinet.learners.lwf import LwF
+from intercontinet.learners.mas import MAS
+from intercontinet.learners.method import Method
+from intercontinet.learners.plain import Offline, Plain
+from intercontinet.learners.settings import Settings
+from intercontinet.learners.si import SI
+from intercontinet.region import nearest
+from intercontinet.tasks import SCENARIOS, Scenario
+
+Values = Mapping[str, Any]
+PRESETS = ("digits", "mnist", "fashion-mnist", "cifar-10", "cifar-100")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A method: the class of its settings, and what sets it apart from others of that class."""
+
+    settings: type[Any]
+    fixed: Values
+    about: str
+
+
+METHODS: dict[str, Kind] = {
+    "sgd": Kind(Plain, {"optimizer": "sgd"}, "one task after another with SGD; nothing is done against forgetting"),
+    "adam": Kind(Plain, {"optimizer": "adam"}, "the same with Adam"),
+    "l2": Kind(L2, {}, "all weights are pulled towards the old ones alike"),
+    "ewc": Kind(EWC, {"online": False}, "elastic weight consolidation: the pull follows the Fisher information"),
+    "oewc": Kind(EWC, {"online": True}, "online EWC: one penalty around the latest weights"),
+    "si": Kind(SI, {}, "synaptic intelligence: the pull follows what each weight did for the loss"),
+    "mas": Kind(MAS, {}, "memory aware synapses: the pull follows the outputs' sensitivity"),
+    "lwf": Kind(LwF, {}, "learning without forgetting: old outputs on new data are distilled"),
+    "intercontinet": Kind(Settings, {"enforce": True}, "weights in intervals, the promise enforced"),
+    "intercontinet-published": Kind(Settings, {"enforce": False}, "the same as the paper has it: nothing is enforced"),
+    "offline": Kind(Offline, {}, "all tasks at once: a ceiling, not a continual learner"),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run.
+
+    Attributes:
+        dataset: A name, or the path of an .npz file or an image folder.
+        scenario: "task", "domain" or "class".
+        method: A key of ``METHODS``.
+        seeds: One net each.
+        tasks: How many tasks to cut the data into; None for the usual number.
+        net: "mlp-400-400" (widths of hidden layers) or "alexnet".
+        augment: Whether training images are flipped and cropped at random.
+        settings: Of the method, complete.
+    """
+
+    dataset: str
+    scenario: Scenario
+    method: str
+    seeds: tuple[int, ...]
+    tasks: int | None
+    net: str
+    augment: bool
+    settings: Values = field(default_factory=dict)
+
+    @property
+    def keep(self) -> float | None:
+        """The promised share, or None for a method that promises nothing."""
+        return float(self.settings["keep"]) if METHODS[self.method].settings is Settings else None
+
+    def record(self) -> dict[str, Any]:
+        """As JSON, to be compared when a run is taken up again."""
+        return {**asdict(self), "seeds": list(self.seeds), "settings": plain(self.settings)}
+
+
+def plain(settings: Values) -> dict[str, Any]:
+    """Settings as JSON has them: lists for tuples."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+
+
+def configure(
+    dataset: str = "digits",
+    scenario: str = "task",
+    method: str = "intercontinet",
+    seeds: tuple[int, ...] = (0,),
+    tasks: int | None = None,
+    net: str | None = None,
+    augment: bool | None = None,
+    settings: Values | None = None,
+    epochs: int | None = None,
+) -> Config:
+    """A complete configuration: the data set's preset, and over it what is given here.
+
+    Args:
+        settings: Of the method; those left out are the preset's, or else the method's own defaults.
+        epochs: All epochs of a task; InterContiNet's are divided between centres and radii as in the preset.
+
+    Raises:
+        InvalidSetting: Something is misspelt or makes no sense; it is named, with the nearest right one.
+
+    >>> configure("mnist", "domain", "ewc").settings["strength"]
+    2048
+    """
+    if scenario not in SCENARIOS:
+        raise InvalidSetting(f"there is no scenario '{scenario}'{nearest(scenario, SCENARIOS)}: choose one of "
+                             f"{', '.join(SCENARIOS)}")  # fmt: skip
+    if method not in METHODS:
+        raise InvalidSetting(f"there is no method '{method}'{nearest(method, METHODS)}: choose one of "
+                             f"{', '.join(METHODS)}")  # fmt: skip
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise InvalidSetting(f"seeds are {list(seeds)}: give at least one, none negative, none twice")
+    preset = load_preset(_preset_of(dataset))
+    kind = METHODS[method]
+    known = [item.name for item in fields(kind.settings)]
+    values = {**preset.settings(method, scenario), **(settings or {})}
+    for name in values:
+        if name not in known:
+            raise InvalidSetting(f"method '{method}' has no setting '{name}'{nearest(name, known)}: they are "
+                                 f"{', '.join(known)}")  # fmt: skip
+    for name, value in kind.fixed.items():
+        if values.get(name, value) != value:
+            raise InvalidSetting(f"method '{method}' has {name} {value!r}: choose another method")
+    if kind.settings is Settings:
+        values.setdefault("head", "per-task" if scenario == "task" else "shared")
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    whole = _checked(kind, {**values, **kind.fixed})
+    if epochs is not None:
+        whole = replace(whole, **_shared_out(whole, epochs))
+    own = {item.name: getattr(whole, item.name) for item in fields(whole)}
+    return Config(dataset, scenario, method, tuple(seeds), tasks, net or preset.net,
+                  preset.augment if augment is None else augment, own)  # fmt: skip
+
+
+def build_method(config: Config) -> Method:
+    """The method that a configuration speaks of."""
+    settings = METHODS[config.method].settings(**config.settings)
+    return Hyperrectangles(settings) if isinstance(settings, Settings) else settings
+
+
+def _checked(kind: Kind, values: Values) -> Any:
+    for item in fields(kind.settings):
+        value = values.get(item.name)
+        number = item.type in ("int", "float", "float | None")
+        if value is not None and number and (isinstance(value, (bool, str)) or not isinstance(value, (int, float))):
+            raise InvalidSetting(f"{item.name} is {value!r}; it must be a number")
+        if value is not None and item.type == "int" and not isinstance(value, int):
+            raise InvalidSetting(f"{item.name} is {value!r}; it must be a whole number")
+        if value is not None and item.type == "bool" and not isinstance(value, bool):
+            raise InvalidSetting(f"{item.name} is {value!r}; it must be true or false")
+    return kind.settings(**values)
+
+
+def _shared_out(settings: Any, epochs: int) -> dict[str, int]:
+    if epochs < 1:
+        raise InvalidSetting(f"epochs is {epochs}; it must be at least 1")
+    if not isinstance(settings, Settings):
+        return {"epochs": epochs}
+    before = settings.centre_epochs + settings.radii_epochs
+    radii = min(max(1, round(epochs * settings.radii_epochs / max(before, 1))), epochs - 1) if epochs > 1 else 0
+    return {"centre_epochs": epochs - radii, "radii_epochs": radii}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings for a data set, as a YAML file has them.
+
+    Attributes:
+        name: The data set.
+        net: Which network.
+        augment: Whether training images are flipped and cropped.
+        shared: Settings of all methods that have them.
+        methods: Of each method; under "task", "domain" and "class", those of one scenario.
+    """
+
+    name: str
+    net: str
+    augment: bool
+    shared: Values
+    methods: Mapping[str, Values]
+
+    def settings(self, method: str, scenario: str) -> dict[str, Any]:
+        known = {item.name for item in fields(METHODS[method].settings)}
+        own = dict(self.methods.get(method, {}))
+        special = own.get(scenario, {})
+        own = {name: value for name, value in own.items() if name not in SCENARIOS}
+        return {**{name: value for name, value in self.shared.items() if name in known}, **own, **special}
+
+
+def load_preset(name: str) -> Preset:
+    """One of the presets that come with the package."""
+    if name not in PRESETS:
+        raise InvalidSetting(f"there is no preset '{name}'{nearest(name, PRESETS)}: they are {', '.join(PRESETS)}")
+    content = resources.files("intercontinet.study").joinpath("presets", f"{name}.yaml").read_text()
+    return read_preset(name, read_yaml(content, f"the preset {name}"))
+
+
+def read_preset(name: str, values: Values) -> Preset:
+    """A preset, checked: every key must be known."""
+    own = {"net", "augment", "shared", "methods"}
+    _check_keys(values, own, f"preset '{name}'")
+    methods = values.get("methods") or {}
+    _check_keys(methods, METHODS, f"preset '{name}', methods")
+    every = {item.name for kind in METHODS.values() for item in fields(kind.settings)}
+    _check_keys(values.get("shared") or {}, every, f"preset '{name}', shared")
+    for method, settings in methods.items():
+        known = {item.name for item in fields(METHODS[method].settings)}
+        where = f"preset '{name}', method '{method}'"
+        _check_keys(settings or {}, known | set(SCENARIOS), where)
+        for scenario in SCENARIOS:
+            _check_keys((settings or {}).get(scenario) or {}, known, f"{where}, scenario '{scenario}'")
+    return Preset(
+        name,
+        str(values.get("net", "mlp-400-400")),
+        bool(values.get("augment", False)),
+        values.get("shared") or {},
+        {method: settings or {} for method, settings in methods.items()},
+    )
+
+
+def read_yaml(content: str, where: str) -> Values:
+    """A YAML mapping, read safely."""
+    try:
+        import yaml
+    except ImportError:
+        raise InvalidSetting("reading YAML needs PyYAML: pip install 'intercontinet[cli]'") from None
+    try:
+        values = yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        raise InvalidSetting(f"{where} is no valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise InvalidSetting(f"{where} must be a mapping of names to values")
+    return values
+
+
+def read_config(path: Path) -> Values:
+    """A run's YAML file: keys are those of ``intercontinet run``, and "settings" for the method's own."""
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"cannot read {path}: {error}") from None
+    values = read_yaml(content, str(path))
+    _check_keys(values, {*_RUN_KEYS, "settings"}, str(path))
+    if not isinstance(values.get("settings", {}), dict):
+        raise InvalidSetting(f"{path}: 'settings' must be a mapping of names to values")
+    return values
+
+
+_RUN_KEYS = ("dataset", "scenario", "method", "seeds", "keep", "epochs", "tasks", "net", "augment", "device", "out")
+
+
+def _check_keys(values: Any, known: Any, where: str) -> None:
+    if not isinstance(values, Mapping):
+        raise InvalidSetting(f"{where} must be a mapping of names to values, not {values!r}")
+    for name in values:
+        if name not in known:
+            raise InvalidSetting(f"{where}: there is no '{name}'{nearest(str(name), known)}; known are "
+                                 f"{', '.join(sorted(known))}")  # fmt: skip
+
+
+def _preset_of(dataset: str) -> str:
+    """The preset that serves a data set: its own, or one for data like it."""
+    if dataset in PRESETS:
+        return dataset
+    return "mnist" if dataset in ("permuted-mnist", "rotated-mnist") else "digits"

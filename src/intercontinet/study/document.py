@@ -1,0 +1,201 @@
+"""docs/results.md, made whole from the records in results/ and the notes beside them, so that no number is typed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from intercontinet.errors import InvalidData, WriteError
+from intercontinet.files import write_atomically
+from intercontinet.study.figures import figure3, figure4
+from intercontinet.study.store import Cell, CellKey, Record, cells, load_records
+from intercontinet.study.tables import (
+    LEGEND,
+    NOT_RUN,
+    TABLES,
+    Entry,
+    entries,
+    markdown,
+    markdown_row,
+    method_name,
+    ours_text,
+    paper_text,
+    place_of,
+)
+from intercontinet.tasks import SCENARIOS
+
+COMMAND = "intercontinet reproduce docs"
+FIGURES = {
+    "figure3": "Figure 3: what the share to keep does, FashionMNIST, incremental domain",
+    "figure4": "Figures 4 and 5: Split CIFAR-100, twenty tasks",
+}
+STUDIES = {study: title for study, (_, title) in TABLES.items()} | FIGURES
+_CAPTIONS = {
+    "figure3": "Accuracy on the current and the first task, and the sum of radii, after each epoch; mean over seeds",
+    "figure4": "Average accuracy over the tasks so far; bands are one sample deviation over seeds",
+    "figure5": "The same with LwF (the paper's figure 5)",
+}
+_LEGEND = (*LEGEND, "Certified shares in **bold** fell short of what the method promised, with at least one seed.")
+_INTRODUCTION = f"""# Results
+
+<!-- Made by `{COMMAND}` from the records in results/. Do not edit: notes belong into results/<study>/notes.md. -->
+
+Every number here comes from a record in [results/](../results/README.md), and every record from a command below."""
+
+
+def results_document(results: Path) -> str:
+    """The whole document, as Markdown. The same records and notes give the same text.
+
+    Raises:
+        InvalidData: A record cannot be used, or lies in a folder that is no study's.
+    """
+    _refuse_strangers(results)
+    records = {study: load_records(results / study) for study in STUDIES}
+    parts = [_INTRODUCTION, _commands()]
+    if not any(records.values()):
+        parts.append("**There are no results yet:** results/ holds no records.")
+    parts.append("## How to read the tables\n\n" + "\n".join(f"- {line}" for line in _LEGEND))
+    for study, title in STUDIES.items():
+        parts.append(f"## {title}\n\n`intercontinet reproduce {study}`")
+        notes = _notes(results / study)
+        pooled = cells(records[study])
+        if not pooled:
+            parts.append("Not run yet.")
+        elif study in TABLES:
+            parts += [markdown(study, pooled).strip(), _flagged(entries(study, pooled), notes), _what_was_run(pooled)]
+        else:
+            parts += [_pictures(study, pooled), _what_was_run(pooled)]
+        if notes:
+            parts.append(f"### Notes\n\n{notes.strip()}")
+    return "\n\n".join(parts) + "\n"
+
+
+def write_document(results: Path, docs: Path) -> None:
+    """Write ``docs``/results.md, and the figures that it shows into ``docs``/images."""
+    text = results_document(results)
+    images = docs / "images"
+    try:
+        images.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"cannot make the folder {images}: {error.strerror}. Choose another") from error
+    if keeps := load_records(results / "figure3"):
+        figure3(keeps, images / "figure3")
+    methods = load_records(results / "figure4")
+    for name in _figures_of("figure4", cells(methods)):
+        figure4(methods, images / name, full=name == "figure5")
+    write_atomically(docs / "results.md", text.encode())
+
+
+def _refuse_strangers(results: Path) -> None:
+    for path in sorted(results.glob("*/*.json")):
+        if path.parent.name not in STUDIES:
+            raise InvalidData(f"{path} belongs to no study: move it to one of {', '.join(STUDIES)}")
+
+
+def _commands() -> str:
+    rows = [(title.split(":")[0], f"`intercontinet reproduce {study}`") for study, title in STUDIES.items()]
+    rows.append(("this document", f"`{COMMAND}`"))
+    return "\n".join(["## How to reproduce it", "", "| | command |", "|---|---|", *map(markdown_row, rows)])
+
+
+def _notes(folder: Path) -> str:
+    path = folder / "notes.md"
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidData(f"{path} cannot be read: {error}") from error
+
+
+def _flagged(table: Mapping[str, list[Entry]], notes: str) -> str:
+    """The cells that are far from the paper's, and whether the notes speak of them."""
+    lines = ["### Far from the paper", ""]
+    for entry in (entry for row in table.values() for entry in row if entry.flagged):
+        words = "see the notes below" if mentioned(entry.key, notes) else "**not explained yet**"
+        lines.append(
+            f"- `{entry.key}` ({method_name(entry.key)}): {ours_text(entry.ours)}, against {paper_text(entry.paper)}: "
+            f"{entry.difference:+.2f} points, {entry.deviations:.1f} pooled deviations; {words}."
+        )
+    return "\n".join(lines if len(lines) > 2 else [*lines, "No cell that was run is marked."])
+
+
+def mentioned(key: CellKey, notes: str) -> bool:
+    """Whether notes name a cell, as "scenario/method", and not only a longer name that begins like it.
+
+    >>> mentioned(CellKey("mnist", "class", "intercontinet"), "Why `class/intercontinet` is low: ...")
+    True
+    >>> mentioned(CellKey("mnist", "class", "intercontinet"), "Why class/intercontinet-published is low: ...")
+    False
+    """
+    return re.search(rf"(?<![\w/-]){re.escape(str(key))}(?![/.-]?\w)", notes) is not None
+
+
+def _figures_of(study: str, pooled: Mapping[CellKey, Cell]) -> list[str]:
+    """The figures that a study's records can draw: figure 5 is figure 4 and LwF."""
+    methods = {key.method for key in pooled} - {"offline"}
+    if study == "figure3" or not methods:
+        return ["figure3"] if methods else []
+    return ["figure4"] * bool(methods - {"lwf"}) + ["figure5"] * ("lwf" in methods)
+
+
+def _pictures(study: str, pooled: Mapping[CellKey, Cell]) -> str:
+    return "\n\n".join(
+        f"![{_CAPTIONS[name]}](images/{name}.png)\n\n{_CAPTIONS[name]}. [Its numbers](images/{name}.csv), "
+        f"and as [SVG](images/{name}.svg)."
+        for name in _figures_of(study, pooled)
+    )
+
+
+def _what_was_run(pooled: Mapping[CellKey, Cell]) -> str:
+    """Seeds, epochs and seconds of every cell; hardware, versions, commits and networks of all of them."""
+    records = [record for cell in pooled.values() for record in cell.records]
+    scenarios = [scenario for scenario in SCENARIOS if any(key.scenario == scenario for key in pooled)]
+    rows = {(key.method, key.variant): key for key in pooled}
+    lines = [
+        "### What was run",
+        "",
+        *_each("Hardware", map(_hardware, records)),
+        *_each("Versions", (", ".join(f"{k} {v}" for k, v in sorted(r.versions.items())) for r in records)),
+        *_each("Commit", (f"`{r.commit[:12]}`" if r.commit else "not recorded" for r in records)),
+        *_each("Network", (r.net for r in records)),
+        f"- Time: {_seconds(pooled.values())} in all, training and certifying.",
+        "",
+        markdown_row(("method", *scenarios)),
+        "|---" * (1 + len(scenarios)) + "|",
+    ]
+    for method, variant in sorted(rows, key=lambda row: place_of(*row)):
+        key = rows[method, variant]
+        found = (pooled.get(CellKey(key.dataset, scenario, method, variant)) for scenario in scenarios)
+        lines.append(markdown_row((method_name(key), *map(_effort, found))))
+    return "\n".join(lines)
+
+
+def _each(what: str, texts: Iterable[str]) -> list[str]:
+    """One line for each text that occurs; how often, where there are several."""
+    counts = sorted(Counter(texts).items())
+    return [f"- {what}: {text}" + (f" ({n} records)" if len(counts) > 1 else "") + "." for text, n in counts]
+
+
+def _hardware(record: Record) -> str:
+    it = record.hardware
+    return f"{it.name} ({it.device}), {it.cores} cores, {it.threads} threads, {it.memory_gib:g} GiB of memory"
+
+
+def _seconds(pooled: Iterable[Cell]) -> str:
+    seconds = sum(seed.seconds for cell in pooled for seed in cell.seeds)
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _effort(cell: Cell | None) -> str:
+    """What one cell took: "seeds 0 to 4, epochs 30, 12 s"."""
+    if cell is None:
+        return NOT_RUN
+    seeds = [seed.seed for seed in cell.seeds]
+    row = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
+    numbers = f"{seeds[0]} to {seeds[-1]}" if row else ", ".join(map(str, seeds))
+    record = cell.records[0]
+    epochs = [f"{name.replace('_', ' ')} {value}" for name, value in record.settings.items() if "epochs" in name]
+    keep = [] if record.keep is None else [f"keep {record.keep:g}"]
+    words = [f"seed{'s' if len(seeds) > 1 else ''} {numbers}", *(epochs or ["epochs not recorded"]), *keep]
+    return ", ".join([*words, _seconds([cell])])

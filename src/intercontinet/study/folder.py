@@ -1,0 +1,136 @@
+"""A run's folder: what was asked, how far it came, and what it made. It survives being killed at any moment.
+
+``checkpoint.safetensors`` is the truth, replaced whole after every task; everything else is made from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from intercontinet.errors import CertificateError, InvalidData, InvalidSetting, WriteError
+from intercontinet.files import read_header, save_weights, seal, unseal, write_atomically
+from intercontinet.study.run import Run, State
+from intercontinet.version import __version__
+
+FORMAT, VERSION = "intercontinet run folder", 1
+CONFIG, CHECKPOINT, SUMMARY, LOCK = "config.json", "checkpoint.safetensors", "summary.json", ".lock"
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The folder, made if need be, for this process alone.
+
+    Raises:
+        InvalidSetting: Another process is at work in it.
+        WriteError: It cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InvalidSetting(f"another process is at work in {folder}: wait for it, or choose another --out") from None
+    except OSError as error:
+        raise WriteError(f"cannot use the folder {folder}: {error.strerror or error}. Choose another --out") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def start(folder: Path, run: Run) -> None:
+    """Note what is being run, in a folder that holds no run yet."""
+    if (folder / CONFIG).exists():
+        raise InvalidSetting(f"{folder} already holds a run: go on with it by --resume, or choose another --out")
+    content = {"format": FORMAT, "version": VERSION, "intercontinet": __version__, "config": run.config.record()}
+    write_atomically(folder / CONFIG, _json(content))
+
+
+def resume(folder: Path, run: Run) -> State | None:
+    """The state that a run was left in, or None where it had not finished its first task.
+
+    Raises:
+        InvalidSetting: The folder holds no run, one of another version, or one of something else.
+        InvalidData: Its checkpoint is damaged.
+    """
+    stored = read_config(folder)
+    asked = json.loads(json.dumps(run.config.record()))
+    for name, value in asked.items():
+        if stored.get(name) != value:
+            theirs, ours = _difference(stored.get(name), value)
+            raise InvalidSetting(f"{folder} holds a run with {name} {theirs}, not {ours}: ask for the same, or choose "
+                                 "another --out")  # fmt: skip
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return None
+    try:
+        content = path.read_bytes()
+        header = read_header(path, content)
+        tensors = unseal(path, content)
+        record = json.loads(header["state"])
+    except (OSError, CertificateError, KeyError, ValueError) as error:
+        raise InvalidData(f"the checkpoint {path} cannot be used: {error}. Start afresh in another --out") from error
+    memory = {key.removeprefix("memory/"): t.to(run.device) for key, t in tensors.items() if key.startswith("memory/")}
+    return State(tensors["weights"].to(run.device), memory, **record)
+
+
+def read_config(folder: Path) -> Mapping[str, Any]:
+    """What the folder's run was asked to do."""
+    path = folder / CONFIG
+    try:
+        content = json.loads(path.read_text())
+        found, version, config = content["format"], content["version"], content["config"]
+    except FileNotFoundError:
+        raise InvalidSetting(f"{folder} holds no run to go on with: leave --resume out to start one") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidData(f"{path} cannot be read as the configuration of a run: {error}") from error
+    if found != FORMAT or version != VERSION or not isinstance(config, dict):
+        raise InvalidSetting(
+            f"{folder} holds a run of another version ({found}, version {version}; written by intercontinet "
+            f"{content.get('intercontinet', 'unknown')}): this release goes on with version {VERSION} only"
+        )
+    return config
+
+
+def leave(folder: Path, run: Run, state: State) -> None:
+    """Write the state, then everything that people look at, each file whole."""
+    record = {f.name: getattr(state, f.name) for f in fields(state) if f.name not in ("weights", "memory")}
+    tensors = {"weights": state.weights, **{f"memory/{name}": tensor for name, tensor in state.memory.items()}}
+    write_atomically(folder / CHECKPOINT, seal(tensors, {"state": json.dumps(record)}))
+    export(folder, run, state)
+
+
+def export(folder: Path, run: Run, state: State) -> None:
+    """Weights, certificates, metrics and summary of a state."""
+    for row, seed in enumerate(run.config.seeds):
+        own = folder / f"seed-{seed}"
+        try:
+            own.mkdir(exist_ok=True)
+        except OSError as error:
+            raise WriteError(f"cannot make the folder {own}: {error.strerror}") from error
+        save_weights(run.model(state, row), own / "model.safetensors")
+        certificate = run.certificate(state, row)
+        if certificate is not None:
+            certificate.save(own / "model.icn")
+        lines = "".join(json.dumps(line) + "\n" for line in state.lines[row])
+        write_atomically(own / "metrics.jsonl", lines.encode())
+    write_atomically(folder / SUMMARY, _json(run.summary(state)))
+
+
+def _json(content: object) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def _difference(stored: object, asked: object) -> tuple[object, object]:
+    """What two values differ in: of two mappings, only the entries that do."""
+    if not isinstance(stored, dict) or not isinstance(asked, dict):
+        return stored, asked
+    odd = [key for key in {**stored, **asked} if stored.get(key) != asked.get(key)]
+    return {key: stored.get(key) for key in odd}, {key: asked.get(key) for key in odd}

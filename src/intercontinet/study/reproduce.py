@@ -1,0 +1,127 @@
+"""The paper's tables and figures, cell by cell: what is in the results store is not run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from intercontinet.engine.loop import Listener
+from intercontinet.errors import InvalidSetting
+from intercontinet.region import nearest
+from intercontinet.study.config import METHODS, Config, Values, configure
+from intercontinet.study.run import Run, complete
+from intercontinet.study.store import CellKey, cells, load_records, save_record
+from intercontinet.tasks import SCENARIOS
+
+ANCHORED = ("l2", "ewc", "oewc", "si", "mas")
+INTERVALS = ("intercontinet-published", "intercontinet")
+KEEPS = (0.05, 0.5, 0.8, 0.9, 0.95)  # of the acc_thresh study
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One cell: what to run for it."""
+
+    dataset: str
+    scenario: str
+    method: str
+    variant: str = ""
+    settings: Values = field(default_factory=dict)
+
+    @property
+    def key(self) -> CellKey:
+        return CellKey(self.dataset, self.scenario, self.method, self.variant)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or figure of the paper: its cells, the seeds it takes, and whether curves are drawn from it."""
+
+    plans: tuple[Plan, ...]
+    seeds: int
+    curves: bool = False
+
+
+def _grid(dataset: str, scenarios: Sequence[str], methods: Sequence[str]) -> tuple[Plan, ...]:
+    return tuple(Plan(dataset, scenario, method) for scenario in scenarios for method in methods)
+
+
+_ALL = ("sgd", "adam", *ANCHORED, "lwf", *INTERVALS, "offline")
+STUDIES: dict[str, Study] = {
+    "table1": Study(_grid("mnist", SCENARIOS, _ALL), 5),
+    "table2": Study(_grid("fashion-mnist", SCENARIOS, _ALL), 5),
+    "table3": Study(_grid("cifar-10", SCENARIOS, ("sgd", *ANCHORED[1:], "lwf", *INTERVALS, "offline")), 5),
+    "figure3": Study(
+        tuple(
+            Plan("fashion-mnist", "domain", "intercontinet-published", f"keep-{keep:g}", {"keep": keep})
+            for keep in KEEPS
+        ),
+        5,
+        curves=True,
+    ),
+    "figure4": Study(_grid("cifar-100", ("task",), ("sgd", *ANCHORED, "lwf", "intercontinet-published")), 3),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One cell in the course of a study: its configuration, and how many cells there are and were before it."""
+
+    plan: Plan
+    config: Config
+    number: int
+    of: int
+
+
+def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only: Sequence[str] = ()) -> list[Step]:
+    """The cells of a study that are not yet in the store, each with the seeds it lacks.
+
+    Args:
+        study: A key of ``STUDIES``.
+        results: The store.
+        seeds: How many seeds a cell should have; None for as many as the paper.
+        epochs: A task's; None for the paper's.
+        only: Parts of cells' names, "class/ewc", "domain", "mas": cells that bear none of them are left out.
+    """
+    if study not in STUDIES:
+        raise InvalidSetting(f"there is no study '{study}'{nearest(study, STUDIES)}: choose one of "
+                             f"{', '.join(STUDIES)}")  # fmt: skip
+    wanted = range(STUDIES[study].seeds if seeds is None else seeds)
+    stored = cells(load_records(results / study))
+    plans = [plan for plan in STUDIES[study].plans if not only or any(_bears(plan.key, part) for part in only)]
+    if not plans:
+        raise InvalidSetting(f"no cell of {study} is called {', '.join(only)}: cells are named scenario/method, "
+                             f"methods are {', '.join(METHODS)}")  # fmt: skip
+    left = []
+    for plan in plans:
+        have = {seed.seed for seed in stored[plan.key].seeds} if plan.key in stored else set()
+        missing = tuple(seed for seed in wanted if seed not in have)
+        if missing:
+            left.append((plan, missing))
+    return [
+        Step(plan, configure(plan.dataset, plan.scenario, plan.method, missing, settings=plan.settings, epochs=epochs),
+             number, len(left))
+        for number, (plan, missing) in enumerate(left, 1)
+    ]  # fmt: skip
+
+
+def _bears(key: CellKey, part: str) -> bool:
+    name = f"/{key}/"
+    return f"/{part}/" in name
+
+
+def work_through(
+    study: str,
+    todo: Sequence[Step],
+    results: Path,
+    device: str = "auto",
+    say: Callable[[str], None] = print,
+    hear: Callable[[Step, Run], Listener | None] = lambda step, run: None,
+) -> Iterator[Path]:
+    """Run cells one after the other, storing each as soon as it is done; yields the records' paths."""
+    for step in todo:
+        run = Run(step.config, device, say, curves=STUDIES[study].curves)
+        state = complete(run, listen=hear(step, run))
+        record = {**run.summary(state), "variant": step.plan.variant}
+        yield save_record(results / study, record)

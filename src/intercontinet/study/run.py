@@ -1,0 +1,391 @@
+"""One method on one stream of tasks with any number of seeds: train, measure, and leave a record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intercontinet.certificate import Certificate, TaskFloor
+from intercontinet.data import fingerprint
+from intercontinet.engine.augment import flipped_and_cropped
+from intercontinet.engine.loop import Listener, Progress
+from intercontinet.errors import InvalidSetting
+from intercontinet.inference import answered
+from intercontinet.learners.boxes import region_of
+from intercontinet.learners.method import Lesson, Memory, Method, Nets, diverged
+from intercontinet.learners.plain import Offline
+from intercontinet.nets import alexnet, mlp
+from intercontinet.region import Region
+from intercontinet.report.results import epoch_record
+from intercontinet.study import machine, metrics
+from intercontinet.study.config import Config, build_method, plain
+from intercontinet.study.store import FORMAT, VERSION
+from intercontinet.tasks import Stream, Task, stream
+
+Line = dict[str, Any]
+
+
+@dataclass
+class State:
+    """Where a run stands after some tasks: all that is needed to go on from there.
+
+    Attributes:
+        weights: [seeds, entries].
+        memory: What the method carries, [seeds, ...] each.
+        initial: Accuracy on every task before any learning, for each seed.
+        lines: What happened, for each seed, as in metrics.jsonl.
+        done: Tasks learned.
+        seconds: Spent learning.
+        started: When.
+    """
+
+    weights: Tensor
+    memory: Memory
+    initial: list[list[float]]
+    lines: list[list[Line]]
+    done: int = 0
+    seconds: float = 0.0
+    started: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
+
+    def tasks(self, seed: int) -> list[Line]:
+        """What one seed, by its row, had come to after each task."""
+        return [line for line in self.lines[seed] if line["event"] == "task"]
+
+
+class Run:
+    """A configuration brought to life.
+
+    Args:
+        config: What to run.
+        device: Where.
+        say: Told what a person should know, in a line.
+        curves: Whether test accuracy and region are measured after every epoch, for figures.
+    """
+
+    def __init__(
+        self, config: Config, device: str = "auto", say: Callable[[str], None] = print, curves: bool = False
+    ) -> None:
+        self.config, self.device = config, machine.chosen_device(device)
+        self._say, self._curves = say, curves
+        self.stream = stream(config.dataset, config.scenario, tasks=config.tasks)
+        self.method = _with_heads(build_method(config), self.stream)
+        models = [build_net(config.net, self.stream, seed) for seed in config.seeds]
+        self.nets = Nets(models[0].to(self.device), config.seeds, flipped_and_cropped if config.augment else None)
+        flat = [self.nets.layout.flatten(dict(model.named_parameters())).detach().cpu() for model in models]
+        self._start = torch.stack(flat).to(self.device)
+        self._tests = [_Test(task, self.device) for task in self.stream.tasks]
+        self._at_once = len(config.seeds)
+
+    @property
+    def lessons(self) -> int:
+        """How many things there are to learn: the tasks, or, offline, all of them as one."""
+        return 1 if isinstance(self.method, Offline) else len(self.stream.tasks)
+
+    def begin(self) -> State:
+        """The state before the first task."""
+        right = self._right(self._start)
+        initial = [[float(task[seed].double().mean()) for task in right] for seed in range(len(self.config.seeds))]
+        return State(self._start, {}, initial, [[] for _ in self.config.seeds])
+
+    def advance(self, state: State, listen: Listener | None = None) -> State:
+        """The state after one more task; the one given is left as it is."""
+        lesson, train = self._lesson(state.done)
+        before = self._right(state.weights)
+        lines: list[list[Line]] = [[] for _ in self.config.seeds]
+        curve = _Curve(self, state, lesson.index) if self._curves else None
+
+        def hear(progress: Progress, rows: range) -> None:
+            for place, row in enumerate(rows):
+                line = {**epoch_record(progress, place), "index": lesson.index}
+                lines[row].append(line | (curve.point(progress, place, row) if curve else {}))
+            if listen is not None:
+                listen(progress)
+
+        began = time.perf_counter()
+        weights, memory = self._learn(state, lesson, hear)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        seconds = time.perf_counter() - began
+        self._tell_diverged(weights, lesson)
+        after = self._right(weights)
+        learned = self._answers(weights, _Test(Task("", train, train, lesson.classes), self.device))
+        for row in range(len(lines)):
+            flips = [b[row] & ~a[row] for b, a in zip(before[: state.done], after[: state.done], strict=True)]
+            lines[row].append(
+                {
+                    "event": "task",
+                    "task": lesson.name,
+                    "index": lesson.index,
+                    "accuracy": [float(task[row].double().mean()) for task in after],
+                    "train_accuracy": float(learned[row].double().mean()),
+                    "floor": self._floor(memory, row, lesson, train),
+                    "region": self._size(memory, row),
+                    "negative_flips": float(torch.cat(flips).double().mean()) if flips else 0.0,
+                    "seconds": seconds / len(lines),
+                }
+            )
+        return State(
+            weights,
+            memory,
+            state.initial,
+            [[*old, *new] for old, new in zip(state.lines, lines, strict=True)],
+            state.done + 1,
+            state.seconds + seconds,
+            state.started,
+        )
+
+    def _lesson(self, index: int) -> tuple[Lesson, tuple[Tensor, Tensor]]:
+        if isinstance(self.method, Offline):
+            pairs = [task.train for task in self.stream.tasks]
+            x, y = (torch.cat(part) for part in zip(*pairs, strict=True))
+            return Lesson("all", 0, x.to(self.device), y.to(self.device)), (x, y)
+        task = self.stream.tasks[index]
+        x, y = task.train
+        return Lesson(task.name, index, x.to(self.device), y.to(self.device), task.classes), (x, y)
+
+    def _learn(
+        self, state: State, lesson: Lesson, hear: Callable[[Progress, range], None]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """All seeds at once, or, where memory is short, fewer at a time."""
+        seeds = len(self.config.seeds)
+        weights: list[Tensor] = []
+        memories: list[Memory] = []
+        first = 0
+        while first < seeds:
+            some = slice(first, min(first + self._at_once, seeds))
+            rows = range(some.start, some.stop)
+            memory = {name: tensor[some] for name, tensor in state.memory.items()}
+
+            def listen(progress: Progress, rows: range = rows) -> None:
+                hear(progress, rows)
+
+            try:
+                learned = self.method.learn(self.nets.rows(some), state.weights[some], memory, lesson, listen)
+            except torch.OutOfMemoryError:
+                if len(rows) == 1:
+                    raise InvalidSetting(
+                        "the device's memory is too small for even one seed: use --device cpu, a smaller batch_size, "
+                        "or a smaller net"
+                    ) from None
+                self._at_once = (len(rows) + 1) // 2
+                self._say(f"the device ran out of memory: going on with {self._at_once} seed(s) at a time")
+                torch.cuda.empty_cache()
+                continue
+            weights.append(learned[0])
+            memories.append(learned[1])
+            first = some.stop
+        names = memories[0]
+        return torch.cat(weights), {name: torch.cat([m[name] for m in memories]) for name in names}
+
+    def _tell_diverged(self, weights: Tensor, lesson: Lesson) -> None:
+        lost = diverged(weights, self.nets)
+        if lost:
+            self._say(
+                f"training diverged to NaN in task {lesson.name} for seed(s) {', '.join(map(str, lost))}, whose nets "
+                "now answer with their first class: a lower rate or strength may mend it"
+            )
+
+    def _right(self, weights: Tensor) -> list[Tensor]:
+        """Which test examples of each task every seed gets right: [seeds, examples] a task."""
+        return [self._answers(weights, test) for test in self._tests]
+
+    def _answers(self, weights: Tensor, test: _Test) -> Tensor:
+        rows = [self.nets.layout.unflatten(row) for row in weights]
+        return torch.stack([answered(self.nets.model, row, test.x, test.labels, test.classes) for row in rows]).cpu()
+
+    def region(self, memory: Memory, row: int) -> Region | None:
+        """One seed's region, or None where the method has none."""
+        if "lower" not in memory:
+            return None
+        return region_of(self.nets, memory["lower"][row], memory["upper"][row])
+
+    def _floor(self, memory: Memory, row: int, lesson: Lesson, train: tuple[Tensor, Tensor]) -> Line | None:
+        if "certified" not in memory:
+            return None
+        certified, correct = (int(memory[name][row, lesson.index]) for name in ("certified", "correct"))
+        keep = self.config.keep
+        floor = TaskFloor(lesson.name, certified, len(lesson.x), correct, lesson.classes, keep)
+        if row == 0:
+            self._fingerprint = fingerprint(*train)
+        classes = None if lesson.classes is None else list(lesson.classes)
+        return {**_short(floor), "correct": correct, "classes": classes, "data": self._fingerprint}
+
+    def _size(self, memory: Memory, row: int) -> Line | None:
+        region = self.region(memory, row)
+        if region is None:
+            return None
+        size = region.size(tuple(self.nets.layout.shapes))
+        return {
+            "sum_of_radii": size.radii,
+            "log_volume": size.log_volume,
+            "dead": size.dead,
+            "mean_radius": size.mean_radius,
+        }
+
+    def model(self, state: State, row: int) -> nn.Module:
+        """One seed's network, with its weights, on the CPU."""
+        model = build_net(self.config.net, self.stream, self.config.seeds[row])
+        own = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, tensor in self.nets.layout.unflatten(state.weights[row].cpu()).items():
+                own[name].copy_(tensor)
+        return model
+
+    def certificate(self, state: State, row: int) -> Certificate | None:
+        """One seed's certificate, or None where the method promises nothing."""
+        region = self.region(state.memory, row)
+        if region is None:
+            return None
+        floors = [
+            TaskFloor(
+                f["task"],
+                f["certified"],
+                f["total"],
+                f["correct"],
+                None if f["classes"] is None else tuple(f["classes"]),
+                self.config.keep,
+                f["data"],
+            )
+            for f in (line["floor"] for line in state.tasks(row))
+        ]
+        return Certificate.of(self.nets.model, region.to("cpu"), floors, method=self.config.method)
+
+    def summary(self, state: State) -> dict[str, Any]:
+        """The record of the run so far."""
+        config = self.config
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "complete": state.done == self.lessons,
+            "dataset": config.dataset,
+            "scenario": config.scenario,
+            "method": config.method,
+            "keep": config.keep,
+            "net": config.net,
+            "tasks": list(self.stream.names),
+            "settings": {"augment": config.augment, **plain(config.settings)},
+            "commit": machine.commit(),
+            "started": state.started,
+            "seconds": state.seconds,
+            "versions": machine.versions(),
+            "hardware": machine.hardware(self.device),
+            "seeds": [self._seed(state, row) for row in range(len(config.seeds))],
+        }
+
+    def _seed(self, state: State, row: int) -> Line:
+        lines, initial = state.tasks(row), state.initial[row]
+        matrix = [line["accuracy"] for line in lines]
+        record: Line = {
+            "seed": self.config.seeds[row],
+            "seconds": sum(line["seconds"] for line in lines),
+            "initial_accuracy": initial,
+            "accuracy_matrix": matrix,
+            "average_accuracy": metrics.average_accuracy(matrix) if matrix else None,
+            "forgetting": metrics.forgetting(matrix) if matrix else None,
+            "backward_transfer": metrics.backward_transfer(matrix) if matrix else None,
+            "forward_transfer": metrics.forward_transfer(matrix, initial) if matrix else None,
+            "negative_flips": [line["negative_flips"] for line in lines],
+            "train_accuracy": [line["train_accuracy"] for line in lines],
+            "floors": self._floors(lines),
+            "region": [line["region"] for line in lines if line["region"] is not None],
+        }
+        if self._curves:
+            record["curve"] = [_curve_point(line) for line in state.lines[row] if "current" in line]
+        return record
+
+    def _floors(self, lines: Sequence[Line]) -> list[Line]:
+        """One a task: what was certain of it when it was learned; nothing, for methods that promise nothing."""
+        if isinstance(self.method, Offline):
+            accuracy = lines[0]["train_accuracy"] if lines else 0.0
+            return [
+                {"task": task.name, "certified": 0, "total": len(task.train[0]), "accuracy": accuracy, "kept": None}
+                for task in self.stream.tasks
+            ]
+        floors = []
+        for line in lines:
+            if line["floor"] is None:
+                total = len(self.stream.tasks[line["index"]].train[0])
+                none = {"task": line["task"], "certified": 0, "total": total, "kept": None}
+                floors.append({**none, "accuracy": line["train_accuracy"]})
+            else:
+                floors.append({key: line["floor"][key] for key in ("task", "certified", "total", "accuracy", "kept")})
+        return floors
+
+
+def complete(run: Run, state: State | None = None, listen: Listener | None = None) -> State:
+    """All tasks that are left, one after the other."""
+    state = run.begin() if state is None else state
+    while state.done < run.lessons:
+        state = run.advance(state, listen)
+    return state
+
+
+def build_net(name: str, tasks: Stream, seed: int) -> nn.Sequential:
+    """A network by its name: "alexnet", or "mlp" and the widths of its hidden layers, "mlp-400-400"."""
+    kind, *widths = name.split("-")
+    shape = tasks.shape
+    if kind == "alexnet" and not widths:
+        if shape[1:] != (32, 32):
+            raise InvalidSetting(f"alexnet is for images of 32 x 32 pixels, and these examples are {shape}: use an mlp")
+        return alexnet(tasks.outputs, shape[0], seed=seed)
+    if kind == "mlp" and all(width.isdigit() and int(width) > 0 for width in widths):
+        return mlp(torch.Size(shape).numel(), [int(width) for width in widths], tasks.outputs, seed=seed)
+    raise InvalidSetting(f"there is no net '{name}': use alexnet, or mlp with its hidden widths, such as mlp-400-400")
+
+
+class _Test:
+    """Examples to measure accuracy on, where the nets are."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        lesson = Lesson(task.name, 0, task.test[0].to(device), task.test[1].to(device), task.classes)
+        self.x = lesson.x
+        self.labels, self.classes = lesson.labels()
+
+
+class _Curve:
+    """Test accuracy on the task being learned and on the first one, and the sum of radii, epoch by epoch."""
+
+    def __init__(self, run: Run, state: State, index: int) -> None:
+        self._run, self._index = run, index
+        regions = [run.region(state.memory, row) for row in range(len(run.config.seeds))]
+        self._radii = [None if region is None else region.size().radii for region in regions]
+        self._accuracy: dict[int, tuple[float, float]] = {}
+
+    def point(self, progress: Progress, place: int, row: int) -> Line:
+        values = progress.parameters[place : place + 1]
+        if progress.phase == "radii":
+            self._radii[row] = float(values.double().sum())
+        else:
+            tests = self._run._tests
+            now = [float(self._run._answers(values, tests[i]).double().mean()) for i in (self._index, 0)]
+            self._accuracy[row] = (now[0], now[1])
+        current, first = self._accuracy[row]
+        return {"current": current, "first": first, "sum_of_radii": self._radii[row]}
+
+
+def _curve_point(line: Line) -> Line:
+    names = ("phase", "epoch", "current", "first", "sum_of_radii")
+    return {"task": line["index"], **{name: line[name] for name in names}}
+
+
+def _short(floor: TaskFloor) -> Line:
+    return {
+        "task": floor.task,
+        "certified": floor.certified,
+        "total": floor.total,
+        "accuracy": floor.accuracy,
+        "kept": floor.kept,
+    }
+
+
+def _with_heads(method: Method, tasks: Stream) -> Method:
+    """Offline training must know which outputs compete, where tasks have heads of their own."""
+    if isinstance(method, Offline) and tasks.scenario == "task":
+        return replace(method, heads=tuple(task.classes for task in tasks.tasks if task.classes is not None))
+    return method

@@ -1,0 +1,315 @@
+"""What holds of every method: seeds do not feel each other, memory is all that is remembered, no old data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from intercontinet.engine.loop import Progress
+from intercontinet.errors import InvalidModel, InvalidSetting
+from intercontinet.learners.ewc import EWC
+from intercontinet.learners.intercontinet import Hyperrectangles
+from intercontinet.learners.l2 import L2
+from intercontinet.learners.lwf import LwF
+from intercontinet.learners.mas import MAS
+from intercontinet.learners.method import Lesson, Memory, Method, Nets, Schedule
+from intercontinet.learners.plain import Offline, Plain
+from intercontinet.learners.settings import Settings
+from intercontinet.learners.si import SI
+from intercontinet.noise import key_of, mixed, uniform
+from tests.learners.naive import QUICKLY, named
+from tests.tiny import QUICK, batches, blobs, mlp, same, with_statistics
+
+SEEDS = (3, 1, 4)
+GRADUAL: dict[str, Method] = {
+    "sgd": Plain(**QUICKLY),
+    "adam": Plain("adam", **QUICKLY),
+    "offline": Offline(**QUICKLY),
+    "offline with heads": Offline(**QUICKLY, heads=((0, 1), (2, 3))),
+    "l2": L2(**QUICKLY, strength=0.3),
+    "ewc": EWC("adam", **QUICKLY, strength=5.0),
+    "online ewc": EWC(**QUICKLY, strength=5.0, online=True, decay=0.9),
+    "mas": MAS(**QUICKLY, strength=0.3),
+    "si": SI("adam", **QUICKLY, strength=2.0, limit=0.5),
+    "lwf": LwF(**QUICKLY),
+}
+METHODS: dict[str, Method] = {**GRADUAL, "intercontinet": Hyperrectangles(Settings(**QUICK, head="per-task"))}
+
+
+def dropping() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 4))
+
+
+def convolutional() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(3, 4)
+    )
+
+
+KINDS: dict[str, Callable[[], nn.Sequential]] = {
+    "mlp": lambda: mlp(hidden=5, outputs=4),
+    "dropout": dropping,
+    "convolutions": convolutional,
+}
+
+
+def tasks(kind: str = "mlp", dtype: torch.dtype = torch.float32) -> list[Lesson]:
+    pairs, inputs = [(0, 1), (2, 3)], 16 if kind == "convolutions" else 2
+    data = [blobs(labels=pair, seed=k, inputs=inputs) for k, pair in enumerate(pairs)]
+    return [Lesson(f"task {k}", k, x.to(dtype), y, pairs[k]) for k, (x, y) in enumerate(data)]
+
+
+def starts(kind: str = "mlp", seeds: tuple[int, ...] = SEEDS, dtype: torch.dtype = torch.float32) -> Tensor:
+    rows = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        rows.append(parameters_to_vector(KINDS[kind]().parameters()).detach().to(dtype))
+    return torch.stack(rows)
+
+
+def learn(
+    method: Method, kind: str = "mlp", seeds: tuple[int, ...] = SEEDS, dtype: torch.dtype = torch.float32
+) -> list[tuple[Tensor, Memory]]:
+    """Weights and memory after each of two tasks."""
+    nets, weights = Nets(KINDS[kind]().to(dtype), seeds), starts(kind, seeds, dtype)
+    memory: Memory = {}
+    found = []
+    for lesson in tasks(kind, dtype):
+        weights, memory = method.learn(nets, weights, memory, lesson)
+        found.append((weights, memory))
+    return found
+
+
+def bits(weights: Tensor, memory: Memory) -> dict[str, Tensor]:
+    return {"weights": weights, **{f"memory {name}": tensor for name, tensor in memory.items()}}
+
+
+# Seeds.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_seed_alone_learns_as_it_does_beside_others(name: str, kind: str) -> None:
+    """In float64 where a method allows it: what is left is the order in which products are added up."""
+    boxes = name == "intercontinet"
+    dtype = torch.float32 if boxes else torch.float64
+    tolerance: dict[str, float] = {"rtol": 0, "atol": 2e-3} if boxes else {"rtol": 1e-7, "atol": 1e-8}
+    before = torch.get_rng_state()
+    together = learn(METHODS[name], kind, dtype=dtype)
+    for row, seed in enumerate(SEEDS):
+        for alone, beside in zip(learn(METHODS[name], kind, (seed,), dtype), together, strict=True):
+            ours, theirs = bits(*alone), bits(*beside)
+            assert ours.keys() == theirs.keys()
+            for part, tensor in ours.items():
+                assert theirs[part].shape[0] == 3, "one row a seed, in memory too"
+                torch.testing.assert_close(tensor[0], theirs[part][row], **tolerance, msg=lambda m, p=part: f"{p}: {m}")
+    assert not torch.allclose(together[1][0][0], together[1][0][1], atol=1e-2)
+    del before
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_seed_may_go_on_alone_from_its_rows(name: str) -> None:
+    method = METHODS[name]
+    (weights, memory), (expected, _) = learn(method)
+    nets = Nets(KINDS["mlp"](), SEEDS).rows(slice(1, 2))
+    assert nets.seeds == (1,)
+    own = {part: tensor[1:2] for part, tensor in memory.items()}
+    alone, _ = method.learn(nets, weights[1:2], own, tasks()[1])
+    torch.testing.assert_close(alone[0], expected[1], rtol=0, atol=2e-3 if name == "intercontinet" else 2e-5)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_dropout_acts_while_training_and_touches_no_global_generator(name: str) -> None:
+    results = []
+    for noise, training in ((0, True), (1, True), (0, False)):
+        nets = Nets(KINDS["dropout"]().train(training), (0,))
+        weights = starts("dropout", (0,))
+        torch.manual_seed(noise)
+        before = torch.get_rng_state()
+        results.append(METHODS[name].learn(nets, weights, {}, tasks()[0]))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert same(bits(*results[0]), bits(*results[1]))
+    assert not torch.allclose(results[0][0], results[2][0], atol=1e-3)
+
+
+def test_dropout_follows_the_keys_of_the_steps() -> None:
+    """One task of SGD against plain PyTorch with masks drawn by hand, in float64."""
+    model, lesson = dropping().double(), tasks(dtype=torch.float64)[0]
+    weights = starts("dropout", (5,), torch.float64)
+    trained, _ = Plain(**QUICKLY).learn(Nets(model, (5,)), weights, {}, lesson)
+    values, key = weights[0].clone(), key_of(5, 0, 0)
+    for step, rows in enumerate(batches(key, 3, 48, 16)):
+        epoch, position = 1 + step // 3, 16 * (step % 3)
+        noise = mixed(mixed(torch.tensor(key + epoch)) + position + 1)
+        mask = (uniform(mixed(noise + 2), 16 * 8).view(16, 8) >= 0.5) / 0.5  # the third layer
+        leaf = values.clone().requires_grad_()
+        parts = named(leaf, model)
+        hidden = torch.relu(lesson.x[rows] @ parts["0.weight"].T + parts["0.bias"]) * mask
+        out = hidden @ parts["3.weight"].T + parts["3.bias"]
+        (slope,) = torch.autograd.grad(F.cross_entropy(out[:, :2], lesson.y[rows]), leaf)
+        values = values - 0.1 * slope
+    torch.testing.assert_close(trained[0], values, rtol=1e-9, atol=1e-10)
+
+
+# Memory.
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_going_on_from_a_file_changes_nothing(name: str, tmp_path: Path) -> None:
+    method = METHODS[name]
+    (weights, memory), expected = learn(method)
+    save_file(bits(weights, memory), tmp_path / "after.safetensors")
+    loaded = load_file(tmp_path / "after.safetensors")
+    memory = {part.removeprefix("memory "): tensor for part, tensor in loaded.items() if part != "weights"}
+    found = method.learn(Nets(KINDS["mlp"](), SEEDS), loaded["weights"], memory, tasks()[1])
+    assert same(bits(*found), bits(*expected))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_learning_a_task_reads_neither_old_data_nor_the_models_own_weights(name: str) -> None:
+    results = []
+    for spoil in (False, True):
+        model, weights = KINDS["mlp"](), starts()
+        nets, memory, (first, second) = Nets(model, SEEDS), dict[str, Tensor](), tasks()
+        method = METHODS[name]
+        weights, memory = method.learn(nets, weights, memory, first)
+        if spoil:
+            first.x.fill_(torch.nan)
+            first.y.fill_(-7)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.fill_(1e3)
+        results.append(method.learn(nets, weights, memory, second))
+    assert same(bits(*results[0]), bits(*results[1]))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_handed_over_is_left_as_it_is(name: str) -> None:
+    model, method = KINDS["mlp"](), METHODS[name]
+    kept = {part: tensor.clone() for part, tensor in model.state_dict().items()}
+    nets, lesson = Nets(model, SEEDS), tasks()[1]
+    weights, memory = method.learn(nets, starts(), {}, tasks()[0])
+    before = {part: tensor.clone() for part, tensor in bits(weights, memory).items()}
+    x, y = lesson.x.clone(), lesson.y.clone()
+    method.learn(nets, weights, memory, lesson)
+    assert same(bits(weights, memory), before)
+    assert same(dict(model.state_dict()), kept), "the model itself does not train"
+    assert torch.equal(lesson.x, x) and torch.equal(lesson.y, y)
+
+
+@pytest.mark.parametrize("name", ["ewc", "online ewc", "mas"])
+def test_importance_is_measured_without_dropout_and_augmentation(name: str) -> None:
+    settings: dict[str, Any] = {"epochs": 0, "batch_size": 16}
+    method: Method = MAS(**settings) if name == "mas" else EWC(**settings, online=name == "online ewc")
+
+    def spoil(x: Tensor, keys: Tensor) -> Tensor:
+        return x * torch.nan
+
+    weights, lesson = starts("dropout"), tasks()[0]
+    plain = method.learn(Nets(dropping().eval(), SEEDS), weights, {}, lesson)
+    noisy = method.learn(Nets(dropping().train(), SEEDS, augment=spoil), weights, {}, lesson)
+    assert same(bits(*plain), bits(*noisy)) and bool((plain[1]["curvature"] > 0).any())
+
+
+@pytest.mark.parametrize("name", GRADUAL)
+def test_training_sees_augmented_examples(name: str) -> None:
+    """Where every example is made the same, x = 0, weights of the first layer have no gradient."""
+    nets = Nets(KINDS["mlp"](), SEEDS, augment=lambda x, keys: torch.zeros_like(x))
+    weights, _ = METHODS[name].learn(nets, starts(), {}, tasks()[0])
+    assert torch.equal(weights[:, :10], starts()[:, :10]) and not torch.equal(weights, starts())
+
+
+# Around it.
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_listener_hears_every_epoch_of_every_seed_with_the_tasks_name(name: str) -> None:
+    heard: list[Progress] = []
+    METHODS[name].learn(Nets(KINDS["mlp"](), SEEDS), starts(), {}, tasks()[0], heard.append)
+    train = [("train", epoch) for epoch in (1, 2, 3)]
+    boxes = [("centres", n) for n in range(1, 13)] + [("radii", n) for n in range(1, 5)]
+    assert [(p.phase, p.epoch) for p in heard] == (boxes if name == "intercontinet" else train)
+    assert {p.task for p in heard} == {"task 0"} and {len(p.loss) for p in heard} == {3}
+
+
+@pytest.mark.parametrize("name", GRADUAL)
+def test_training_that_diverges_says_which_seeds_and_what_to_do(name: str) -> None:
+    weights = starts()
+    weights[1] = torch.nan
+    with pytest.raises(InvalidSetting, match=r"diverged to NaN or infinity for seed\(s\) 1: lower the learning rate"):
+        METHODS[name].learn(Nets(KINDS["mlp"](), SEEDS), weights, {}, tasks()[0])
+    with pytest.raises(InvalidSetting, match=r"diverged to NaN or infinity: lower the learning rate \(rate\)"):
+        METHODS[name].learn(Nets(KINDS["mlp"](), (1,)), weights[1:2], {}, tasks()[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "rmsprop"}, "optimizer is 'rmsprop'; choose one of 'sgd', 'adam'"),
+        ({"rate": 0.0}, "rate is 0.0; it must be a positive number"),
+        ({"rate": float("inf")}, "rate is inf"),
+        ({"rate": float("nan")}, "rate is nan"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"epochs": -1}, "epochs not negative"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Schedule, Plain, Offline, L2, EWC, MAS, SI, LwF])
+def test_settings_that_make_no_sense_are_refused(kind: type[Schedule], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        kind(**options)
+
+
+def test_milestones_reach_the_loop() -> None:
+    nets, lesson = Nets(KINDS["mlp"](), (0,)), tasks()[0]
+    weights = starts(seeds=(0,))
+    slowing, _ = Plain(**QUICKLY, milestones=(1,)).learn(nets, weights, {}, lesson)
+    steady, _ = Plain(**QUICKLY).learn(nets, weights, {}, lesson)
+    assert 0 < float((slowing - weights).abs().max()) < 0.8 * float((steady - weights).abs().max())
+
+
+def test_nets_know_their_keys_and_their_route() -> None:
+    nets = Nets(KINDS["mlp"](), (5, 6))
+    assert nets.keys(2, 1) == [key_of(5, 2, 1), key_of(6, 2, 1)]
+    assert nets.stacked and not Nets(convolutional(), (0,)).stacked
+    assert not nets.network.drops and Nets(dropping(), (0,)).network.drops
+
+
+def test_a_model_without_anything_to_train_is_refused() -> None:
+    with pytest.raises(InvalidModel, match="every parameter has requires_grad=False: there is nothing to learn"):
+        Nets(KINDS["mlp"]().requires_grad_(False), (0,))
+
+
+def test_what_does_not_train_is_read_from_the_model() -> None:
+    """A frozen first layer, and statistics that rest."""
+    model = with_statistics()
+    model[0].requires_grad_(False)
+    nets = Nets(model, (0,))
+    assert set(nets.layout.shapes) == {"1.weight", "1.bias", "3.weight", "3.bias"}
+    weights = nets.layout.flatten(dict(model.named_parameters())).detach()[None]
+    kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    x, y = blobs()
+    method = Plain(rate=0.1, epochs=1, batch_size=48)
+    learned, _ = method.learn(nets, weights, {}, Lesson("", 0, x, y))
+    assert same(dict(model.state_dict()), kept)
+    gradients = torch.autograd.grad(
+        F.cross_entropy(model(x), y), [model.get_parameter(name) for name in nets.layout.shapes]
+    )
+    slope = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    torch.testing.assert_close(learned[0], weights[0] - 0.1 * slope)
+
+
+def test_labels_are_positions_among_the_classes() -> None:
+    y = torch.tensor([5, 2, 5, 3], dtype=torch.int32)
+    x = torch.zeros(4, 1)
+    labels, classes = Lesson("", 0, x, y, (3, 5, 2)).labels()
+    assert labels.tolist() == [1, 2, 1, 0] and classes is not None and classes.tolist() == [3, 5, 2]
+    labels, classes = Lesson("", 0, x, y).labels()
+    assert labels.tolist() == [5, 2, 5, 3] and labels.dtype == torch.int64 and classes is None

@@ -1,0 +1,410 @@
+"""The page: self-contained, complete, safe whatever a record says; and what is no record is refused by name."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from intercontinet.errors import InvalidData, InvalidSetting, WriteError
+from intercontinet.report.page import duration, write_page
+from tests.report.records import PAIRS, Record, metrics, record, write_run
+from tests.report.test_svg import contrast
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=y>"
+
+
+class Page(HTMLParser):
+    """What a browser would find: tags, attributes, text; every tag closed in its order."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.source = path.read_text(encoding="utf-8")
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(self.source)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.words.append(data.strip())
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(filter(None, self.words)))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def page_of(folder: Path, content: Record | None = None, lines: list[Record] | None = None) -> Page:
+    return Page(write_page(write_run(folder / "run", record() if content is None else content, lines)))
+
+
+def store(folder: Path, **records: Record) -> Path:
+    for name, content in records.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def break_a_floor(content: Record, seed: int = 1, task: int = 2) -> Record:
+    content["seeds"][seed]["floors"][task] |= {"certified": 9800, "kept": False}
+    return content
+
+
+# What any page is.
+
+
+@pytest.mark.parametrize("study", [False, True])
+def test_a_page_needs_nothing_from_elsewhere(tmp_path: Path, study: bool) -> None:
+    write_run(tmp_path / "run", break_a_floor(record()), metrics())
+    page = Page(write_page(tmp_path if study else tmp_path / "run"))
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form"} & {tag for tag, _ in page.tags}
+    targets = [value for _, attributes in page.tags for name in ("src", "href") if (value := attributes.get(name))]
+    assert all(target.startswith("#") for target in targets)
+    assert {"id": targets[0][1:]} in page.all("div") if study else not targets
+    assert not re.search(r"https?:|//|url\(|@import|javascript", page.source)
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    assert "default-src 'none'" in page.source
+
+
+def test_a_page_suits_phones_readers_and_the_dark(tmp_path: Path) -> None:
+    page = page_of(tmp_path)
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all("meta")
+    assert page.all("html") == [{"lang": "en"}]
+    assert "prefers-color-scheme: dark" in page.source and "@media print" in page.source
+    assert all(head.get("scope") in ("col", "row") for head in page.all("th"))
+    assert page.source.count('<div class="scroll"') == len(page.all("table")) + len(page.all("svg")) - 1  # but the mark
+    assert len(page.all("h1")) == 1
+
+
+def test_words_can_be_read_on_their_grounds_in_light_and_dark(tmp_path: Path) -> None:
+    source = page_of(tmp_path).source
+    light, dark = (
+        dict(re.findall(r"--([a-z0-9-]+): (#\w{6});", block)) for block in re.findall(r":root {(.*?)}", source, re.S)
+    )
+    assert set(light) == set(dark)
+    for colours in (light, dark):
+        for word in ("ink", "soft", "red", "link"):
+            assert contrast(colours[word], colours["card"]) >= 4.5 and contrast(colours[word], colours["page"]) >= 4.5
+        for word in ("red", "amber", "green"):
+            assert contrast(colours[word], colours[f"{word}-back"]) >= 4.5
+        assert min(contrast(colours[line], colours["card"]) for line in ("s0", "s1")) >= 3
+    assert ".cell text { fill: #0c1c1b; }" in source and ".cell text { fill: #ffffff; }" in source
+
+
+def test_records_cannot_smuggle_anything_in(tmp_path: Path) -> None:
+    lines = [{**line, "task": HOSTILE} for line in metrics()]
+    content = record(
+        tasks=[HOSTILE] * 3, dataset=HOSTILE, scenario=HOSTILE, net=HOSTILE, method=HOSTILE, commit=HOSTILE
+    )
+    content |= {"settings": {HOSTILE: HOSTILE}, "versions": {HOSTILE: [HOSTILE]}, "hardware": {"name": HOSTILE}}
+    content |= {"started": HOSTILE, "keep": 0.9}
+    write_run(tmp_path / HOSTILE.replace("/", ""), break_a_floor(content), lines)
+    for folder in (tmp_path, next(tmp_path.iterdir())):
+        page = Page(write_page(folder))
+        assert not {"script", "img"} & {tag for tag, _ in page.tags}
+        assert page.text.count(HOSTILE) > 10
+        assert "<script" not in page.source and "<img" not in page.source
+
+
+def test_halves_of_characters_do_no_harm(tmp_path: Path) -> None:
+    assert "odd ?" in page_of(tmp_path, record(dataset="odd \ud800")).text
+
+
+def test_the_same_records_give_the_same_page(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, record(), metrics())
+    first = write_page(folder).read_bytes()
+    assert write_page(folder).read_bytes() == first
+
+
+# The page of a run.
+
+
+def test_a_run_is_shown_whole(tmp_path: Path) -> None:
+    page = page_of(tmp_path, record(), metrics())
+    for words in (
+        "InterContiNet, enforced", "mnist, task-incremental, 5 tasks one after another, mlp-400-400, 2 seeds",
+        "Accuracy on every task, after every task", "Floors against accuracy", "Seeds", "Region size over time",
+        "Sum of radii", "Dead weights", "Training", "Accuracy", "Loss", "Settings", "head per-task", "rate 0.1",
+        "Versions and hardware", "torch 2.9.0", "name NVIDIA H200", "memory gib 128.0", "commit f34dd4f",
+        "1 min 15 s", "forgetting 1.3% ± 0.1", "lowest floor 90.4%", "-1.2%", "+0.4%", "5 of 5",
+        "All 10 floors are as high as promised: at least 90% of the accuracy",
+    ):  # fmt: skip
+        assert words in page.text
+    assert "Incomplete" not in page.text and "Not kept" not in page.text
+
+
+def test_the_mean_matrix_is_there_in_numbers(tmp_path: Path) -> None:
+    content = record()
+    for seed, shift in zip(content["seeds"], (0.0, 0.01), strict=True):
+        seed["accuracy_matrix"] = [[0.5 + 0.05 * i + 0.02 * j + shift for j in range(5)] for i in range(5)]
+    page = page_of(tmp_path, content)
+    for i in range(5):
+        for j in range(5):
+            assert f"{50.5 + 5 * i + 2 * j:.1f}" in page.words
+            assert f"after {PAIRS[i]}, {PAIRS[j]}: {50.5 + 5 * i + 2 * j:.1f}%" in page.words
+
+
+def test_a_broken_promise_is_red_and_said(tmp_path: Path) -> None:
+    page = page_of(tmp_path, break_a_floor(record()))
+    assert (
+        "Not kept. 1 of 10 floors lies below its promise: 4/5: in seed 1; 81.6% certified, 89.1% promised" in page.text
+    )
+    assert "✗ not in seed 1" in page.text and "9800 of 12000" in page.text
+    assert 'class="n bad">81.6%' in page.source and 'class="row broken"' in page.source
+    assert "as high as promised" not in page.text
+
+
+def test_the_seed_that_broke_its_promise_is_the_one_shown(tmp_path: Path) -> None:
+    content = record()
+    content["seeds"][0]["floors"][0] |= {"certified": 6000, "accuracy": 0.5}  # lower, but more than was promised
+    content["seeds"][1]["floors"][0] |= {"certified": 10000, "kept": False}
+    assert "0/1: in seed 1; 83.3% certified, 89.1% promised" in page_of(tmp_path, content).text
+
+
+def test_a_method_without_a_promise_says_so(tmp_path: Path) -> None:
+    page = page_of(tmp_path, record("ewc"), metrics(certifies=False))
+    assert "No promise. EWC has no region and promises nothing" in page.text
+    assert "EWC promises nothing and has no region." in page.text
+    assert "Sum of radii" not in page.text and "certified" not in page.text
+    assert "lowest floor none" in page.text
+
+
+def test_offline_learns_everything_in_one_row(tmp_path: Path) -> None:
+    page = page_of(tmp_path, record("offline"))
+    assert "after all tasks" in page.text and "5 tasks at once" in page.text
+    assert "All tasks are learned at once." in page.text
+
+
+def test_one_seed_has_no_spread(tmp_path: Path) -> None:
+    page = page_of(tmp_path, record(seeds=(3,)))
+    assert "±" not in page.text and "band" not in page.text and "worst seed" not in page.text
+
+
+def test_an_incomplete_run_says_so(tmp_path: Path) -> None:
+    content = record(complete=False)
+    for name in ("accuracy_matrix", "floors", "negative_flips", "region"):
+        content["seeds"][1][name] = content["seeds"][1][name][:2]
+    content["seeds"][1]["average_accuracy"] = None
+    page = page_of(tmp_path, content)
+    assert "Incomplete." in page.text and "2 of 5 steps" in page.text
+    assert "All 7 floors" in page.text
+
+
+def test_a_run_without_any_seed_yet_says_so(tmp_path: Path) -> None:
+    page = page_of(tmp_path, record(complete=False, seeds=()))
+    assert "no seed has results yet" in page.text and "Settings" in page.text
+
+
+def test_curves_leave_out_a_line_still_being_written_and_numbers_that_are_none(tmp_path: Path) -> None:
+    lines = metrics()
+    lines[3]["loss"] = float("nan")
+    folder = write_run(tmp_path, record(seeds=(0,)), lines)
+    with (folder / "seed-0" / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "epo')
+    page = Page(write_page(folder))
+    assert "Epoch by epoch" in page.text
+    assert page.source.count("<polyline") == 2 + 1 + 5 + 2  # sizes, accuracy, certified of five tasks, loss with a gap
+
+
+def test_without_metrics_there_are_no_curves(tmp_path: Path) -> None:
+    assert "No curves" in page_of(tmp_path).text
+
+
+# The page of a study.
+
+
+def test_a_study_has_an_overview_and_a_section_for_each(tmp_path: Path) -> None:
+    store(tmp_path, a=record("ewc"), b=record("offline", scenario="class"))
+    write_run(tmp_path / "mine", break_a_floor(record()), metrics())
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.json").write_text("{}")
+    page = Page(write_page(tmp_path))
+    assert f"Study: {tmp_path.name}" in page.text and "3 runs, 6 trained models, 3 min 46 s in all" in page.text
+    assert len(page.all("details")) == 3
+    assert [a["href"] for a in page.all("a")] == ["#run-1", "#run-2", "#run-3"]
+    assert {"id": "run-3"} in page.all("div")
+    second, first, third = re.findall(r"<tr>\n(.*?)</tr>", page.source, re.S)[:3]
+    assert (
+        "InterContiNet, enforced" in first and "81.6%" in first and "1 of 10 below promise" in first and "90%" in first
+    )
+    assert "EWC" in second and "no promise" in second and "97.5% ± 0.5" in second and "1.3% ± 0.1" in second
+    assert "Offline" in third and "class" in third and "<td>mnist</td>" in third and "1 min 15 s" in third
+    assert "Left out: begun" in page.text
+    assert "Training" in page.text and "Epoch by epoch" in page.text
+
+
+def test_seeds_added_later_are_pooled(tmp_path: Path) -> None:
+    store(tmp_path, x=record(seeds=(5, 6)), y=record(seeds=(0, 1), commit="0ddba11"))
+    page = Page(write_page(tmp_path))
+    assert "1 run, 4 trained models" in page.text
+    assert "Versions and hardware: x.json" in page.text and "Versions and hardware: y.json" in page.text
+    assert "0ddba11" in page.text
+    assert re.search(r"seed average accuracy .*? 0 97.*? 1 9.*? 5 9.*? 6 9", page.text)
+
+
+def test_the_same_seeds_again_are_another_run(tmp_path: Path) -> None:
+    store(tmp_path, x=record(), y=record())
+    assert "2 runs, 4 trained models" in Page(write_page(tmp_path)).text
+
+
+def test_runs_that_differ_in_a_setting_are_told_apart_by_it(tmp_path: Path) -> None:
+    store(
+        tmp_path,
+        x=record(settings={"epochs": 5, "rate": 0.1}),
+        y=record(settings={"epochs": 5, "rate": 0.3}, seeds=(7,)),
+    )
+    small = re.findall("<small>(rate.*?|epochs.*?)</small>", Page(write_page(tmp_path)).source)
+    assert small == ["rate 0.1", "rate 0.3"]
+
+
+def test_a_variant_is_named_and_never_pooled_with_another(tmp_path: Path) -> None:
+    store(tmp_path, x=record(variant="wide"), y=record(seeds=(7,)))
+    page = Page(write_page(tmp_path))
+    assert "2 runs" in page.text and "<small>wide</small>" in page.source
+
+
+def test_an_incomplete_run_stands_out_in_a_study(tmp_path: Path) -> None:
+    (tmp_path / "study").mkdir()
+    page = Page(write_page(store(tmp_path / "study", x=record(complete=False), y=record("ewc"))))
+    assert page.text.count("incomplete") == 2  # in the table and over the section
+
+
+# Where it goes, and what stops it.
+
+
+def test_the_page_goes_where_it_is_wanted(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", record())
+    assert write_page(folder) == folder / "report.html"
+    assert write_page(folder, tmp_path / "other.html") == tmp_path / "other.html"
+    assert (tmp_path / "other.html").read_bytes() == (folder / "report.html").read_bytes()
+    with pytest.raises(WriteError, match="nowhere"):
+        write_page(folder, tmp_path / "nowhere" / "page.html")
+
+
+def test_without_jinja2_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(InvalidSetting, match=re.escape("pip install 'intercontinet[cli]'")):
+        write_page(write_run(tmp_path, record()))
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    for folder, words in ((tmp_path, "holds no run"), (tmp_path / "gone", "not a folder")):
+        with pytest.raises(InvalidData, match=words) as caught:
+            write_page(folder)
+        assert str(folder) in str(caught.value) and "intercontinet run" in str(caught.value)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InvalidData, match=r"summary\.json is missing.*run again"):
+        write_page(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "damaged.*fresh copy"),
+        (b'{"format": "intercontinet run", "ver', "damaged.*fresh copy"),
+        (b"\xff\xfe\x00", "damaged.*fresh copy"),
+        (b"[" * 100_000, "damaged.*fresh copy"),
+        (b"[]", "not a JSON object.*another folder"),
+        (b"{}", "not the record of a run: move it elsewhere"),
+        (b'{"format": "something else", "version": 1}', "not the record of a run"),
+        (b'{"format": "intercontinet run", "version": 2}', "version 2.*pip install --upgrade intercontinet"),
+        (b'{"format": "intercontinet run", "version": "1"}', "version should be a whole number"),
+    ],
+)
+@pytest.mark.parametrize("name", ["summary.json", "other.json"])
+def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidData, match=words) as caught:
+        write_page(tmp_path)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def _in_seed(**changes: Any) -> Callable[[Record], object]:
+    return lambda content: content["seeds"][1].update(changes)
+
+
+def _in_floor(**changes: Any) -> Callable[[Record], object]:
+    return lambda content: content["seeds"][1]["floors"][0].update(changes)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda content: content.pop("dataset"), "dataset should be text"),
+        (lambda content: content.update(tasks="0/1"), "tasks should be a list"),
+        (lambda content: content.update(tasks=["0/1", 2]), r"tasks\.1 should be text"),
+        (lambda content: content.update(settings=[]), "settings should be an object"),
+        (lambda content: content.update(keep=1.5), "keep should be a number from 0 to 1"),
+        (lambda content: content.update(seconds=True), "seconds should be a number"),
+        (lambda content: content.update(seconds=-1), "seconds should be a number"),
+        (lambda content: content.update(seconds=10**400), "seconds should be a number"),
+        (lambda content: content.update(seeds=[3]), r"seeds\.0 should be an object"),
+        (lambda content: content.update(seeds=[]), "says that it is complete"),
+        (_in_seed(seed=-1), r"seeds\.1\.seed should be a whole number"),
+        (_in_seed(accuracy_matrix=[[0.9] * 5] * 4), "says that it is complete"),
+        (_in_seed(accuracy_matrix=[[0.9] * 4] * 5), r"seeds\.1\.accuracy_matrix.* of 5 tasks"),
+        (
+            _in_seed(accuracy_matrix=[[0.9, 0.9, 0.9, 0.9, 1.1]] * 5),
+            r"accuracy_matrix\.0\.4 should be a number from 0 to 1",
+        ),
+        (_in_seed(accuracy_matrix=[[float("nan")] * 5] * 5), r"accuracy_matrix\.0\.0 should be a number"),
+        (_in_seed(negative_flips=[0.0] * 6), "negative_flips.* of 5 tasks"),
+        (_in_seed(average_accuracy="high"), "average_accuracy should be a number"),
+        (_in_seed(region=None), "region should be a list"),
+        (_in_floor(certified=12001), "certified should be at most the total of 12000"),
+        (_in_floor(certified=0.5), "certified should be a whole number"),
+        (_in_floor(kept="yes"), "kept should be true, false or null"),
+    ],
+)
+def test_a_record_that_says_nonsense_is_refused_with_the_place(
+    tmp_path: Path, damage: Callable[[Record], object], words: str
+) -> None:
+    content = record()
+    damage(content)
+    with pytest.raises(InvalidData, match=words) as caught:
+        write_page(write_run(tmp_path, content))
+    assert str(tmp_path / "summary.json") in str(caught.value) and "fresh copy" in str(caught.value)
+
+
+def test_damaged_metrics_are_named_with_their_line(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, record(seeds=(0,)), [metrics()[0]])
+    file = folder / "seed-0" / "metrics.jsonl"
+    for line, words in (('{"event"', "line 2"), ('{"event": "epoch", "index": "x"}', "line 2, index should be")):
+        file.write_text(json.dumps(metrics()[0]) + f"\n{line}\n")
+        with pytest.raises(InvalidData, match=words) as caught:
+            write_page(folder)
+        assert str(file) in str(caught.value)
+
+
+def test_a_folder_where_a_file_belongs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").mkdir()
+    with pytest.raises(InvalidData, match=r"cannot read .*summary\.json"):
+        write_page(tmp_path)
+
+
+def test_times_are_said_as_people_say_them() -> None:
+    said = [duration(seconds) for seconds in (0, 59.4, 59.6, 3599.6)]
+    assert said == ["0.0 s", "59.4 s", "1 min 0 s", "1 h 0 min"]

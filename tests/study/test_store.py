@@ -1,0 +1,262 @@
+"""The results store: what is written is read back, what is wrong is named, what belongs together is pooled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from intercontinet.errors import InvalidData, WriteError
+from intercontinet.study.store import CellKey, cells, load_records, read_record, record_name, save_record
+from tests.study.records import finals, parsed, record, seed_record, write
+
+# Writing and reading.
+
+
+def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    content = record(method="intercontinet", variant="keep-0.9", net="mlp-5-5 ü")
+    path = save_record(tmp_path / "table1", content)
+    assert json.loads(path.read_text(encoding="utf-8")) == content
+    (found,) = load_records(tmp_path / "table1")
+    assert found.source == str(path)
+    assert found.key == CellKey("mnist", "task", "intercontinet", "keep-0.9")
+    assert (found.keep, found.net, found.tasks) == (0.9, "mlp-5-5 ü", ("0/1", "2/3"))
+    assert found.started.isoformat() == content["started"]
+    assert found.hardware.memory_gib == 16.0
+    first = found.seeds[0]
+    assert [list(row) for row in first.accuracy_matrix] == content["seeds"][0]["accuracy_matrix"]
+    assert [(floor.certified, floor.total, floor.kept) for floor in first.floors] == [(90, 100, True), (80, 100, True)]
+    assert first.curve == ()
+
+
+def test_a_file_has_a_line_for_each_field_and_seed(tmp_path: Path) -> None:
+    content = record(seeds=finals(0.9, 0.8, 0.7))
+    lines = save_record(tmp_path, content).read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(content) - 1 + 1 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"scenario": "class"}, "class-ewc-seeds-0-1.json"),
+        ({"method": "intercontinet", "variant": "keep-0.95"}, "task-intercontinet-keep-0.95-seeds-0-1.json"),
+        ({"seeds": [seed_record(7), seed_record(3)]}, "task-ewc-seeds-3-7.json"),
+        ({"tasks": ("0/1", "2/3")}, "task-ewc-seeds-0-1.json"),
+    ],
+)
+def test_files_are_named_after_scenario_method_variant_and_seeds(changes: dict[str, Any], name: str) -> None:
+    assert record_name(record(**changes)) == name
+
+
+def test_offline_has_one_row_and_no_forgetting(tmp_path: Path) -> None:
+    (found,) = parsed(tmp_path, record(method="offline"))
+    assert len(found.seeds[0].accuracy_matrix) == 1
+    assert found.seeds[0].forgetting is None
+
+
+def test_a_curve_is_read(tmp_path: Path) -> None:
+    point = {"task": 1, "phase": "radii", "epoch": 3, "current": 0.9, "first": 0.8, "sum_of_radii": None}
+    (found,) = parsed(tmp_path, record(seeds=[seed_record(curve=[point])]))
+    assert vars(found.seeds[0].curve[0]) == point
+
+
+def test_other_files_are_no_records_and_no_folder_has_none(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("Notes.")
+    assert load_records(tmp_path) == load_records(tmp_path / "nowhere") == []
+
+
+def test_the_same_run_again_replaces_its_file(tmp_path: Path) -> None:
+    save_record(tmp_path, record(seeds=finals(0.5, 0.5)))
+    save_record(tmp_path, record(seeds=finals(0.9, 0.9)))
+    (found,) = load_records(tmp_path)
+    assert found.seeds[0].average_accuracy == pytest.approx(0.9)
+
+
+def test_seeds_are_not_lost_to_a_file_of_the_same_name(tmp_path: Path) -> None:
+    path = save_record(tmp_path, record(seeds=[seed_record(0), seed_record(1), seed_record(2)]))
+    before = path.read_bytes()
+    with pytest.raises(InvalidData, match=r"task-ewc-seeds-0-2.json holds seeds \[1\].*move that file away"):
+        save_record(tmp_path, record(seeds=[seed_record(0), seed_record(2)]))
+    assert path.read_bytes() == before
+
+
+def test_a_cell_is_not_lost_to_another_of_the_same_file_name(tmp_path: Path) -> None:
+    save_record(tmp_path, record(method="intercontinet-published"))
+    with pytest.raises(InvalidData, match=r"holds task/intercontinet-published on mnist, which saving"):
+        save_record(tmp_path, record(method="intercontinet", variant="published"))
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WriteError, match="file/table1"):
+        save_record(tmp_path / "file" / "table1", record())
+
+
+# Refusing.
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "not a record of a run, or is damaged"),
+        (b'{"format": "intercontinet run", "ver', "not a record of a run, or is damaged"),
+        (b"\xff\xfe", "cannot be read"),
+        (b"[" * 100_000, "not a record of a run, or is damaged"),
+        (b"[]", "not a record of a run: its"),
+        (b'{"format": "something else"}', "not a record of a run: its"),
+        (b'{"seconds": NaN}', "holds NaN"),
+    ],
+)
+def test_a_file_that_is_no_record_is_named(tmp_path: Path, text: bytes, words: str) -> None:
+    (tmp_path / "odd.json").write_bytes(text)
+    with pytest.raises(InvalidData, match=rf"odd\.json .*{words}"):
+        load_records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"version": 2}, "format version 2, and this package reads version 1"),
+        ({"complete": False}, "did not finish"),
+        ({"scenario": "open"}, "no scenario 'open'"),
+        ({"method": "../../ewc"}, "is no name"),
+        ({"variant": "a b"}, "is no name"),
+        ({"variant": 3}, '"variant" is 3, which is no str'),
+        ({"keep": "much"}, "\"keep\" is 'much', which is no number"),
+        ({"keep": 0.9}, "0.9 was to be kept, but a floor does not say whether it was"),
+        ({"tasks": []}, "floors are not one for each task|accuracies for 0 tasks"),
+        ({"tasks": ["2/3", "0/1"]}, "floors are not one for each task, in order"),
+        ({"seeds": []}, "at least one task and one seed"),
+        ({"seeds": finals(0.9) + finals(0.8)}, "every seed once"),
+        ({"started": "yesterday"}, "which is no time"),
+        ({"started": "2026-11-16T10:00:00"}, "no time zone"),
+        ({"versions": {"torch": 2}}, '"torch" is 2, which is no str'),
+        ({"hardware": {"device": "cpu"}}, '"name" is missing'),
+        ({"seconds": True}, '"seconds" is True, which is no number'),
+        ({"settings": None}, '"settings" is None, which is no dict'),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_file(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    path = write(tmp_path / "odd.json", record(**changes))
+    with pytest.raises(InvalidData, match=rf"odd\.json .*({words})"):
+        read_record(path)
+    with pytest.raises(InvalidData, match=words):
+        save_record(tmp_path / "store", record(**changes))
+    assert not (tmp_path / "store").exists()
+
+
+def _change(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda seed: seed.update(changes)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_change(seed=True), '"seed" is True, which is no int'),
+        (_change(accuracy_matrix=[[0.9, 0.9], [0.9]]), "1 accuracies for 2 tasks"),
+        (_change(accuracy_matrix=[[0.9, 0.9]] * 3), "3 rows for 2 tasks"),
+        (_change(accuracy_matrix=[[90.0, 90.0], [90.0, 90.0]]), "accuracy is 90.0, which is not between 0 and 1"),
+        (_change(initial_accuracy=[0.5]), "1 accuracies for 2 tasks"),
+        (_change(average_accuracy=0.99), "average_accuracy of seed 0 is 0.99, but its accuracies give 0.9"),
+        (_change(forgetting=None), "forgetting of seed 0 is None, but"),
+        (_change(backward_transfer=0.5), "backward_transfer of seed 0 is 0.5, but"),
+        (lambda seed: seed.pop("forward_transfer"), '"forward_transfer" is missing'),
+        (lambda seed: seed["floors"].pop(), "floors are not one for each task"),
+        (lambda seed: seed["floors"][0].update(certified=101), "certifies 101 of 100"),
+        (lambda seed: seed["floors"][0].update(total=0, kept=True), "certifies 0 of 0"),
+        (lambda seed: seed["floors"][0].update(kept="yes"), "\"kept\" is 'yes', which is no bool"),
+        (_change(curve=[{"task": 2}]), "task 2, of 2 counted from 0"),
+        (_change(curve="up"), "\"curve\" is 'up', which is no list"),
+    ],
+)
+def test_a_damaged_seed_is_named(tmp_path: Path, damage: Callable[[dict[str, Any]], object], words: str) -> None:
+    content = record()
+    damage(content["seeds"][0])
+    with pytest.raises(InvalidData, match=rf"odd\.json is a damaged record: .*{words}.*Run it again"):
+        read_record(write(tmp_path / "odd.json", content))
+
+
+def test_every_field_is_needed(tmp_path: Path) -> None:
+    for name in record():
+        content = record()
+        del content[name]
+        with pytest.raises(InvalidData, match=r"odd\.json"):
+            read_record(write(tmp_path / "odd.json", content))
+
+
+@pytest.mark.parametrize("odd", [float("nan"), {1, 2}])
+def test_what_json_cannot_hold_is_not_written(tmp_path: Path, odd: object) -> None:
+    with pytest.raises(InvalidData, match="cannot be written as JSON"):
+        save_record(tmp_path, record(settings={"rate": odd}))
+    assert not list(tmp_path.iterdir())
+
+
+# Pooling.
+
+
+def test_files_of_a_cell_are_pooled_with_the_sample_deviation(tmp_path: Path) -> None:
+    more = [seed_record(2, 0.8), seed_record(3, 0.6)]
+    records = parsed(tmp_path, record(seeds=finals(0.9, 0.9)), record(seeds=more), record(method="sgd"))
+    pooled = cells(records)
+    assert [str(key) for key in pooled] == ["task/ewc", "task/sgd"]
+    cell = pooled[CellKey("mnist", "task", "ewc")]
+    assert [seed.seed for seed in cell.seeds] == [0, 1, 2, 3]
+    assert len(cell.records) == 2
+    assert cell.mean == pytest.approx(0.8)
+    assert cell.std == pytest.approx(((0.01 + 0.01 + 0 + 0.04) / 3) ** 0.5)
+
+
+def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
+    (cell,) = cells(parsed(tmp_path, record(seeds=finals(0.9)))).values()
+    assert cell.mean == pytest.approx(0.9) and cell.std is None
+
+
+def test_variants_scenarios_and_data_sets_are_cells_of_their_own(tmp_path: Path) -> None:
+    records = parsed(tmp_path, record(), record(variant="slow"), record(scenario="class"))
+    records += parsed(tmp_path / "other", record(dataset="cifar-10"))
+    assert len(cells(records)) == 4
+
+
+def test_certified_shares_are_means_over_seeds(tmp_path: Path) -> None:
+    seeds = [seed_record(0, certified=(90, 80)), seed_record(1, certified=(70, 20), kept=(True, False))]
+    (cell,) = cells(parsed(tmp_path, record(method="intercontinet-published", seeds=seeds))).values()
+    assert cell.certified == pytest.approx((0.8, 0.5))
+    assert cell.kept == (True, False)
+
+
+def test_methods_without_a_promise_certify_nothing_rather_than_zero(tmp_path: Path) -> None:
+    (cell,) = cells(parsed(tmp_path, record())).values()
+    assert cell.certified is None
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_of_a_seed_that_was_run_twice_the_newest_counts(tmp_path: Path, newest_first: bool) -> None:
+    old = record(seeds=finals(0.5, 0.5), started="2026-11-16T12:30:00+02:00")
+    new = record(seeds=finals(0.9), started="2026-11-16T11:00:00+00:00")  # later, though its clock shows less
+    records = parsed(tmp_path, *([new, old] if newest_first else [old, new]))
+    (cell,) = cells(records).values()
+    assert [seed.average_accuracy for seed in cell.seeds] == pytest.approx([0.9, 0.5])
+
+
+def test_a_record_that_no_seed_is_taken_from_is_left_out(tmp_path: Path) -> None:
+    old = record(seeds=finals(0.5))
+    new = record(seeds=finals(0.9, 0.9), started="2026-11-17T10:00:00+00:00")
+    (cell,) = cells(parsed(tmp_path, old, new)).values()
+    assert [Path(found.source).name for found in cell.records] == ["task-ewc-seeds-0-1.json"]
+
+
+@pytest.mark.parametrize("seed", [0, 5], ids=["the same seed", "another seed"])
+@pytest.mark.parametrize(
+    "changes", [{"settings": {"epochs": 3}}, {"keep": 0.5}, {"net": "alexnet"}], ids=lambda changes: next(iter(changes))
+)
+def test_different_settings_are_never_pooled(tmp_path: Path, changes: dict[str, Any], seed: int) -> None:
+    other = [seed_record(seed, certified=(90, 80))]
+    method = "intercontinet"
+    records = parsed(tmp_path, record(method=method), record(method=method, seeds=other, **changes))
+    with pytest.raises(
+        InvalidData, match=rf"seeds-0-1.json and .* differ in {next(iter(changes))}: delete one, or give"
+    ):
+        cells(records)
