@@ -23,7 +23,7 @@ slow: $(VENV)/.dev
 	$(BIN)/pytest -q -m slow
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/steps.py
+	$(BIN)/intercontinet bench
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "InterContiNet needs Python 3.10 or newer: make PYTHON=python3.12 ...")'

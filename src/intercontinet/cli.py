@@ -108,6 +108,187 @@ def demo(
 
 
 @app.command()
+def run(
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="digits, mnist, fashion-mnist, cifar-10, cifar-100, permuted-mnist, rotated-mnist, "
+            "or an .npz file or a folder of images."
+        ),
+    ] = None,
+    scenario: Annotated[str | None, typer.Option(help="task, domain or class.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="sgd, adam, l2, ewc, oewc, si, mas, lwf, intercontinet, intercontinet-published or offline."),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="How many seeds, counted from 0; or which: 3,7,9.")] = None,
+    keep: Annotated[float | None, typer.Option(help="Share of each task's accuracy to keep for certain.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over a task's data, all phases together.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="How many tasks to cut the data into.")] = None,
+    net: Annotated[str | None, typer.Option(help="alexnet, or mlp with its hidden widths: mlp-400-400.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting of the method, NAME=VALUE; may be repeated.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file with these options; flags go before it.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the run; runs/DATASET-SCENARIO-METHOD by default.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+) -> None:
+    """Train one method on one stream of tasks, with any number of seeds side by side."""
+    from rich.console import Console
+
+    from intercontinet.report.live import Live
+    from intercontinet.study import folder
+    from intercontinet.study.command import asked, epochs_of, outcome
+    from intercontinet.study.run import Run
+
+    flags = {"dataset": dataset, "scenario": scenario, "method": method, "seeds": seeds, "keep": keep}
+    flags |= {"epochs": epochs, "tasks": tasks, "net": net, "device": device, "out": None if out is None else str(out)}
+    wanted = asked(flags, setting or [], config)
+    console = Console()
+    with folder.held(wanted.out), Live(console) as live:
+        for note in wanted.notes:
+            live.say(note)
+        work = Run(wanted.config, wanted.device, live.say)
+        if resume:
+            state = folder.resume(wanted.out, work)
+        else:
+            state = None
+            folder.start(wanted.out, work)
+        state = work.begin() if state is None else state
+        label = f"{wanted.config.dataset}/{wanted.config.scenario}/{wanted.config.method}"
+        listen = live.listener(label, work.lessons, epochs_of(wanted.config), state.done)
+        try:
+            folder.export(wanted.out, work, state)
+            while state.done < work.lessons:
+                state = work.advance(state, listen)
+                folder.leave(wanted.out, work, state)
+        except KeyboardInterrupt:
+            live.say(
+                f"Interrupted after {state.done} of {work.lessons} task(s): go on with the same command and --resume"
+            )
+            raise typer.Exit(130) from None
+    console.print(outcome(work.summary(state)))
+    console.print(f"Left in {wanted.out}. Look at it with: intercontinet report {wanted.out}", highlight=False)
+
+
+@app.command()
+def reproduce(
+    study: Annotated[str, typer.Argument(help="table1, table2, table3, figure3, figure4; or docs, to write docs/.")],
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds a cell should have; as many as in the paper by default.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over a task's data; as many as in the paper by default.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only cells of this name: class/ewc, domain, mas; may be repeated.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path, typer.Option(help="The results store: cells found there are not run again.")] = Path(
+        "results"
+    ),
+    docs: Annotated[Path, typer.Option(help="Where figures, and with 'docs' the results page, are written.")] = Path(
+        "docs"
+    ),
+    show: Annotated[bool, typer.Option("--show", help="Run nothing: show what the store holds.")] = False,
+) -> None:
+    """Run a table or figure of the paper cell by cell, and set ours beside the paper's."""
+    from rich.console import Console
+
+    from intercontinet.report.live import Live
+    from intercontinet.study import folder
+    from intercontinet.study.command import epochs_of, present
+    from intercontinet.study.document import write_document
+    from intercontinet.study.reproduce import steps, work_through
+
+    console = Console()
+    if study == "docs":
+        write_document(out, docs)
+        console.print(f"Wrote {docs}/results.md and its figures.", highlight=False)
+        return
+    todo = [] if show else steps(study, out, seeds, epochs, only or ())
+    began = time.perf_counter()
+    if todo:
+        with folder.held(out / study), Live(console) as live:
+            try:
+                for path in work_through(
+                    study,
+                    todo,
+                    out,
+                    device,
+                    live.say,
+                    lambda step, work: live.listener(str(step.plan.key), work.lessons, epochs_of(step.config)),
+                ):
+                    console.print(f"{time.perf_counter() - began:6.1f} s  {path}", highlight=False)
+            except KeyboardInterrupt:
+                live.say("Interrupted: cells that are done are in the store, and the same command goes on.")
+                raise typer.Exit(130) from None
+        console.print(f"{len(todo)} cell(s) in {time.perf_counter() - began:.1f} s.", highlight=False)
+    present(study, out, docs, console)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run's folder, or one that holds several runs or records.")],
+    out: Annotated[Path | None, typer.Option(help="The page to write; FOLDER/report.html by default.")] = None,
+) -> None:
+    """Make one self-contained HTML page of a run or a study."""
+    from intercontinet.report.page import write_page
+
+    typer.echo(f"Wrote {write_page(folder, out)}")
+
+
+data = typer.Typer(no_args_is_help=True, help="The data sets: which there are, and fetching them.")
+app.add_typer(data, name="data")
+
+
+@data.command("list")
+def data_list() -> None:
+    """Show the data sets, and whether they are here."""
+    from rich.console import Console
+
+    from intercontinet.report.table import data_table
+    from intercontinet.tasks import data_folder, describe_sets
+
+    console = Console()
+    console.print(data_table(describe_sets()))
+    console.print(f"They are kept in {data_folder()}; INTERCONTINET_DATA names another folder.", highlight=False)
+
+
+@data.command("get")
+def data_get(
+    names: Annotated[list[str], typer.Argument(help="mnist, fashion-mnist, cifar-10, cifar-100, or all.")],
+) -> None:
+    """Download data sets from their official mirrors, check them, and unpack them."""
+    from intercontinet.tasks import IMAGE_SETS, download, image_set
+
+    for name in IMAGE_SETS if names == ["all"] else names:
+        where = download(name)
+        image_set(name)  # reads everything once, so that a damaged file is found now
+        typer.echo(f"{name}: {where}")
+
+
+@app.command()
+def bench(
+    rounds: Annotated[int, typer.Option(help="How often everything is measured in turn; medians are taken.")] = 15,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+) -> None:
+    """Measure steps and certification as multiples of a plain PyTorch step of the same net, in one run."""
+    import json
+
+    from intercontinet.files import write_atomically
+    from intercontinet.study.bench import measured
+
+    figures = measured(rounds, typer.echo)
+    if json_file is not None:
+        write_atomically(json_file, (json.dumps(figures, indent=1) + "\n").encode())
+        typer.echo(f"Wrote {json_file}")
+
+
+@app.command()
 def verify(
     weights: Annotated[Path, typer.Argument(help="A state dict as .safetensors.")],
     certificate: Annotated[Path, typer.Argument(help="The .icn file that makes the promise.")],

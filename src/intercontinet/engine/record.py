@@ -27,7 +27,7 @@ def recorded(step: Callable[[], None], changing: Sequence[Tensor], device: torch
     torch.cuda.current_stream(device).wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph, stream=aside):
+        with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):  # other threads may be at work
             step()
     except torch.OutOfMemoryError:
         raise

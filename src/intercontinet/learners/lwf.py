@@ -56,7 +56,7 @@ class LwF(Schedule):
         return learned, {"weights": learned, "seen": _with(memory, lesson, seen, len(nets.seeds))}
 
 
-Head = tuple[tuple[int, ...] | None, tuple[int, ...]]  # the head's outputs (None: all), and where those seen are in it
+Head = tuple[Tensor | None, Tensor]  # the head's outputs (None: all), and where those seen before are among them
 
 
 def distilled(
@@ -71,9 +71,9 @@ def distilled(
         out = new if classes is None else new[:, classes]
         loss = F.cross_entropy(out, batch["y"])
         for outputs, seen in heads:
-            own = slice(None) if outputs is None else list(outputs)
-            log_p = F.log_softmax(new[:, own] / temperature, dim=1)[:, list(seen)]
-            q = F.softmax(old[:, own] / temperature, dim=1)[:, list(seen)]
+            ours, theirs = (new, old) if outputs is None else (new[:, outputs], old[:, outputs])
+            log_p = F.log_softmax(ours / temperature, dim=1)[:, seen]
+            q = F.softmax(theirs / temperature, dim=1)[:, seen]
             loss = loss + strength * F.kl_div(log_p, q, reduction="batchmean")
         return loss, hits(out, batch["y"])
 
@@ -90,10 +90,9 @@ def _with(memory: Memory, lesson: Lesson, seen: Tensor, seeds: int) -> Tensor:
 def _heads(memory: Memory) -> list[Head]:
     if not memory:
         return []
-    outputs, tasks = memory["seen"][0].tolist()
-    heads: dict[int, list[int]] = {}
-    for output, task in zip(outputs, tasks, strict=True):
-        heads.setdefault(task, []).append(output)
-    shared = heads.pop(-1, [])
-    old: list[Head] = [(tuple(own), tuple(range(len(own)))) for own in heads.values()]
-    return [*old, (None, tuple(sorted(set(shared))))] if shared else old
+    outputs, tasks = memory["seen"][0]
+    heads: list[Head] = []
+    for task in torch.unique(tasks):
+        own = torch.unique(outputs[tasks == task])
+        heads.append((None, own) if task < 0 else (own, torch.arange(len(own), device=own.device)))
+    return heads

@@ -43,22 +43,24 @@ class Offline(Schedule):
     def learn(
         self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
     ) -> tuple[Tensor, Memory]:
-        objective = _own_heads(nets.network, self.heads) if self.heads else cross_entropy(nets.network, None)
+        objective = (
+            _own_heads(nets.network, self.heads, weights.device) if self.heads else cross_entropy(nets.network, None)
+        )
         return trained(nets, nets.phase("train", objective, self.plan()), weights, lesson, listen), memory
 
 
-def _own_heads(network: Network, heads: tuple[tuple[int, ...], ...]) -> Objective:
+def _own_heads(network: Network, heads: tuple[tuple[int, ...], ...], device: torch.device) -> Objective:
     """Cross-entropy of each example among the outputs of its own task."""
     outputs = 1 + max(max(head) for head in heads)
-    allowed = torch.zeros(outputs, outputs, dtype=torch.bool)
+    others = torch.ones(outputs, outputs, dtype=torch.bool)
     for head in heads:
         for label in head:
-            allowed[label, list(head)] = True
+            others[label, list(head)] = False
+    others = others.to(device)
 
     def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
         out = network.run(weights, batch["x"], batch.get("noise"))[:, :outputs]  # any further ones are no task's
-        others = ~allowed.to(out.device)[batch["y"]]
-        out = out.masked_fill(others, -torch.inf)
+        out = out.masked_fill(others[batch["y"]], -torch.inf)
         return F.cross_entropy(out, batch["y"]), hits(out, batch["y"])
 
     return objective

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.table import Table
 
 from intercontinet.report.results import ScenarioResult
+from intercontinet.tasks import SetDescription
 
 HARDLY = 0.6  # accuracy on a pair of classes; guessing gives one half at best
 
@@ -31,4 +34,22 @@ def table(result: ScenarioResult) -> Table:
         )
     out.add_section()
     out.add_row("average", "", "", "", "", f"{result.average_test:.1%}", style="bold")
+    return out
+
+
+def data_table(sets: Sequence[SetDescription]) -> Table:
+    """One row a data set."""
+    out = Table(title="Data sets", title_justify="left", title_style="bold")
+    for head in ("name", "images", "classes", "train", "test", "download", "here"):
+        out.add_column(head, justify="left" if head in ("name", "here") else "right")
+    for each in sets:
+        out.add_row(
+            each.name,
+            " x ".join(map(str, each.shape)),
+            str(each.classes),
+            f"{each.train:,}",
+            f"{each.test:,}",
+            f"{each.download / 1e6:.0f} MB",
+            "[green]yes[/]" if each.present else "no",
+        )
     return out

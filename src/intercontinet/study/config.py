@@ -103,7 +103,7 @@ def configure(
 
     Args:
         settings: Of the method; those left out are the preset's, or else the method's own defaults.
-        epochs: All epochs of a task; InterContiNet's are divided between centres and radii as in the preset.
+        epochs: All epochs of a task; milestones move with them, and InterContiNet's are divided as in the preset.
 
     Raises:
         InvalidSetting: Something is misspelt or makes no sense; it is named, with the nearest right one.
@@ -160,14 +160,18 @@ def _checked(kind: Kind, values: Values) -> Any:
     return kind.settings(**values)
 
 
-def _shared_out(settings: Any, epochs: int) -> dict[str, int]:
+def _shared_out(settings: Any, epochs: int) -> dict[str, Any]:
+    """A total of epochs, with all that is counted in epochs in the same proportion."""
     if epochs < 1:
         raise InvalidSetting(f"epochs is {epochs}; it must be at least 1")
-    if not isinstance(settings, Settings):
-        return {"epochs": epochs}
-    before = settings.centre_epochs + settings.radii_epochs
-    radii = min(max(1, round(epochs * settings.radii_epochs / max(before, 1))), epochs - 1) if epochs > 1 else 0
-    return {"centre_epochs": epochs - radii, "radii_epochs": radii}
+    intervals = isinstance(settings, Settings)
+    before = settings.centre_epochs + settings.radii_epochs if intervals else settings.epochs
+    ratio = epochs / max(before, 1)
+    milestones = tuple(round(milestone * ratio) for milestone in settings.milestones)
+    if not intervals:
+        return {"epochs": epochs, "milestones": milestones}
+    radii = min(max(1, round(settings.radii_epochs * ratio)), epochs - 1)
+    return {"centre_epochs": epochs - radii, "radii_epochs": radii, "milestones": milestones}
 
 
 @dataclass(frozen=True)

@@ -66,14 +66,20 @@ class Run:
         device: Where.
         say: Told what a person should know, in a line.
         curves: Whether test accuracy and region are measured after every epoch, for figures.
+        tasks: The configuration's stream, where it is at hand already.
     """
 
     def __init__(
-        self, config: Config, device: str = "auto", say: Callable[[str], None] = print, curves: bool = False
+        self,
+        config: Config,
+        device: str = "auto",
+        say: Callable[[str], None] = print,
+        curves: bool = False,
+        tasks: Stream | None = None,
     ) -> None:
         self.config, self.device = config, machine.chosen_device(device)
         self._say, self._curves = say, curves
-        self.stream = stream(config.dataset, config.scenario, tasks=config.tasks)
+        self.stream = stream(config.dataset, config.scenario, tasks=config.tasks) if tasks is None else tasks
         self.method = _with_heads(build_method(config), self.stream)
         models = [build_net(config.net, self.stream, seed) for seed in config.seeds]
         self.nets = Nets(models[0].to(self.device), config.seeds, flipped_and_cropped if config.augment else None)
@@ -81,6 +87,7 @@ class Run:
         self._start = torch.stack(flat).to(self.device)
         self._tests = [_Test(task, self.device) for task in self.stream.tasks]
         self._at_once = len(config.seeds)
+        self._hashes: dict[int, str] = {}
 
     @property
     def lessons(self) -> int:
@@ -124,7 +131,7 @@ class Run:
                     "index": lesson.index,
                     "accuracy": [float(task[row].double().mean()) for task in after],
                     "train_accuracy": float(learned[row].double().mean()),
-                    "floor": self._floor(memory, row, lesson, train),
+                    "floor": self._floor(memory, row, lesson),
                     "region": self._size(memory, row),
                     "negative_flips": float(torch.cat(flips).double().mean()) if flips else 0.0,
                     "seconds": seconds / len(lines),
@@ -205,16 +212,19 @@ class Run:
             return None
         return region_of(self.nets, memory["lower"][row], memory["upper"][row])
 
-    def _floor(self, memory: Memory, row: int, lesson: Lesson, train: tuple[Tensor, Tensor]) -> Line | None:
+    def _floor(self, memory: Memory, row: int, lesson: Lesson) -> Line | None:
         if "certified" not in memory:
             return None
         certified, correct = (int(memory[name][row, lesson.index]) for name in ("certified", "correct"))
-        keep = self.config.keep
-        floor = TaskFloor(lesson.name, certified, len(lesson.x), correct, lesson.classes, keep)
-        if row == 0:
-            self._fingerprint = fingerprint(*train)
-        classes = None if lesson.classes is None else list(lesson.classes)
-        return {**_short(floor), "correct": correct, "classes": classes, "data": self._fingerprint}
+        floor = TaskFloor(lesson.name, certified, len(lesson.x), correct, lesson.classes, self.config.keep)
+        return {
+            "task": floor.task,
+            "certified": certified,
+            "total": floor.total,
+            "correct": correct,
+            "accuracy": floor.accuracy,
+            "kept": floor.kept,
+        }
 
     def _size(self, memory: Memory, row: int) -> Line | None:
         region = self.region(memory, row)
@@ -242,19 +252,17 @@ class Run:
         region = self.region(state.memory, row)
         if region is None:
             return None
-        floors = [
-            TaskFloor(
-                f["task"],
-                f["certified"],
-                f["total"],
-                f["correct"],
-                None if f["classes"] is None else tuple(f["classes"]),
-                self.config.keep,
-                f["data"],
-            )
-            for f in (line["floor"] for line in state.tasks(row))
-        ]
+        floors = []
+        for line in state.tasks(row):
+            floor, task = line["floor"], self.stream.tasks[line["index"]]
+            counts = (floor["certified"], floor["total"], floor["correct"])
+            floors.append(TaskFloor(task.name, *counts, task.classes, self.config.keep, self._hash_of(line["index"])))
         return Certificate.of(self.nets.model, region.to("cpu"), floors, method=self.config.method)
+
+    def _hash_of(self, index: int) -> str:
+        if index not in self._hashes:
+            self._hashes[index] = fingerprint(*self.stream.tasks[index].train)
+        return self._hashes[index]
 
     def summary(self, state: State) -> dict[str, Any]:
         """The record of the run so far."""
@@ -372,16 +380,6 @@ class _Curve:
 def _curve_point(line: Line) -> Line:
     names = ("phase", "epoch", "current", "first", "sum_of_radii")
     return {"task": line["index"], **{name: line[name] for name in names}}
-
-
-def _short(floor: TaskFloor) -> Line:
-    return {
-        "task": floor.task,
-        "certified": floor.certified,
-        "total": floor.total,
-        "accuracy": floor.accuracy,
-        "kept": floor.kept,
-    }
 
 
 def _with_heads(method: Method, tasks: Stream) -> Method:

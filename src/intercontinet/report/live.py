@@ -1,0 +1,72 @@
+"""Progress of long work: bars on a terminal, a line a phase elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from intercontinet.engine.loop import Listener
+from intercontinet.engine.loop import Progress as Heard
+
+
+@final
+class Live:
+    """Shows one bar for each piece of work: task, phase, epoch, accuracy, certified share, time left.
+
+    >>> with Live(Console(quiet=True)) as live:
+    ...     listen = live.listener("mnist/task/ewc", lessons=5, epochs=30)
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Live:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(text, style="yellow", highlight=False)
+
+    def listener(self, label: str, lessons: int, epochs: int, done: int = 0) -> Listener:
+        """A listener for one piece of work.
+
+        Args:
+            label: Its name.
+            lessons: How many tasks it learns.
+            epochs: How many a task takes.
+            done: Tasks that are learned already.
+        """
+        total = lessons * epochs
+        row = self._bars.add_task(label, total=total, completed=done * epochs, note="starting")
+
+        def listen(heard: Heard) -> None:
+            certain = f", certain {heard.mean(0):.0%}" if heard.phase == "radii" else ""
+            note = (
+                f"task {heard.task}, {heard.phase} {heard.epoch}/{heard.epochs}, accuracy {heard.mean(-1):.0%}{certain}"
+            )
+            self._bars.update(row, advance=1, note=note)
+            if self._bars.tasks[self._bars.task_ids.index(row)].completed >= total:
+                self._bars.update(row, visible=False)
+            if not self._console.is_terminal and heard.epoch == heard.epochs:
+                self._console.print(f"{label}: {note}", highlight=False, soft_wrap=True)
+
+        return listen
