@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from threading import Lock
 
 import torch
 from torch import Tensor
+
+_ONE_AT_A_TIME = Lock()  # threads may train side by side, but CUDA does not let them record side by side
 
 
 def recorded(step: Callable[[], None], changing: Sequence[Tensor], device: torch.device) -> Callable[[], object]:
@@ -22,24 +25,31 @@ def recorded(step: Callable[[], None], changing: Sequence[Tensor], device: torch
     before = [tensor.clone() for tensor in changing]
     aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     aside.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(aside):
+    with _ONE_AT_A_TIME, torch.cuda.stream(aside):
         step()  # libraries set themselves up in the first call, which a graph must not hold
+        graph, error = _captured(step)
     torch.cuda.current_stream(device).wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):  # other threads may be at work
-            step()
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        warnings.warn(f"a step cannot be recorded as a CUDA graph, and runs slower without: {error}", stacklevel=3)
-        torch.cuda.synchronize(device)
-        _restore(changing, before)
-        return step
-    _restore(changing, before)
-    return graph.replay
-
-
-def _restore(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    for tensor, value in zip(tensors, values, strict=True):
+    for tensor, value in zip(changing, before, strict=True):
         tensor.copy_(value)
+    if graph is not None:
+        return graph.replay
+    warnings.warn(f"a step cannot be recorded as a CUDA graph, and runs slower without: {error}", stacklevel=4)
+    return step
+
+
+def _captured(step: Callable[[], None]) -> tuple[torch.cuda.CUDAGraph | None, str]:
+    """The step as a graph, or None and the reason why it cannot be one."""
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        step()
+    except RuntimeError as error:
+        try:
+            graph.capture_end()
+        except RuntimeError:  # it says again that the capture failed
+            pass
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        return None, str(error).splitlines()[0]
+    graph.capture_end()
+    return graph, ""

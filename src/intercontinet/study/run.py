@@ -117,7 +117,7 @@ class Run:
         began = time.perf_counter()
         weights, memory = self._learn(state, lesson, hear)
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            torch.cuda.current_stream(self.device).synchronize()
         seconds = time.perf_counter() - began
         self._tell_diverged(weights, lesson)
         after = self._right(weights)
