@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Sequence
-from threading import Lock
+from threading import Lock, local
 
 import torch
 from torch import Tensor
 
 _ONE_AT_A_TIME = Lock()  # threads may train side by side, but CUDA does not let them record side by side
+_OF_THREAD = local()
+
+
+def stream_of_thread(device: torch.device, use: str) -> torch.cuda.Stream:
+    """This thread's own stream for some use, always the same one.
+
+    torch hands out 32 streams in turn; a new one for every use would sooner or later be one that another thread is
+    recording on.
+    """
+    streams: dict[tuple[torch.device, str], torch.cuda.Stream] = _OF_THREAD.__dict__.setdefault("streams", {})
+    if (device, use) not in streams:
+        streams[device, use] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return streams[device, use]
 
 
 def recorded(step: Callable[[], None], changing: Sequence[Tensor], device: torch.device) -> Callable[[], object]:
@@ -23,7 +37,7 @@ def recorded(step: Callable[[], None], changing: Sequence[Tensor], device: torch
     if device.type != "cuda":
         return step
     before = [tensor.clone() for tensor in changing]
-    aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    aside = stream_of_thread(device, "recording")
     aside.wait_stream(torch.cuda.current_stream(device))
     with _ONE_AT_A_TIME, torch.cuda.stream(aside):
         step()  # libraries set themselves up in the first call, which a graph must not hold
@@ -44,10 +58,8 @@ def _captured(step: Callable[[], None]) -> tuple[torch.cuda.CUDAGraph | None, st
     try:
         step()
     except RuntimeError as error:
-        try:
+        with contextlib.suppress(RuntimeError):  # which says again that the capture failed
             graph.capture_end()
-        except RuntimeError:  # it says again that the capture failed
-            pass
         if isinstance(error, torch.OutOfMemoryError):
             raise
         return None, str(error).splitlines()[0]

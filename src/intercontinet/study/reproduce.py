@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from intercontinet.engine.loop import Listener, Progress
+from intercontinet.engine.record import stream_of_thread
 from intercontinet.errors import InvalidSetting
 from intercontinet.region import nearest
 from intercontinet.study.config import METHODS, Config, Values, configure
@@ -146,7 +147,7 @@ def work_through(
 
     def record_of(step: Step) -> dict[str, Any]:
         tasks = streams[step.config.dataset, step.config.scenario]
-        with torch.cuda.stream(torch.cuda.Stream(at)) if lanes > 1 else nullcontext():  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream_of_thread(at, "running")) if lanes > 1 else nullcontext():
             run = Run(step.config, device, say, STUDIES[study].curves, tasks)
             state = complete(run, listen=_until(stop, hear(step, run)))
             return {**run.summary(state), "variant": step.plan.variant}
