@@ -26,7 +26,7 @@ from intercontinet.errors import (
     UnsupportedLayer,
 )
 from intercontinet.learners import intercontinet as learners
-from intercontinet.learners.intercontinet import Settings
+from intercontinet.learners.settings import Settings
 from tests.tiny import blobs, mlp, same, snapshot, with_statistics
 
 X, Y = blobs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import RLock
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,28 @@ def examples_at_once(x: Tensor) -> int:
     return max(EXAMPLES_AT_ONCE, FEATURES_ON_GPU // max(1, x[0].numel()))
 
 
+_SETTINGS = RLock()  # of torch, which all threads share
+
+
+@contextmanager
+def products(precision: str, *, fast_convolutions: bool = True, tf32_convolutions: bool = False) -> Iterator[None]:
+    """How float32 products are computed inside; torch's settings are restored. One thread at a time.
+
+    Args:
+        precision: "highest" for true float32 products, "high" where a GPU may round factors to TF32.
+        fast_convolutions: Whether cuDNN may be used, with its Winograd and FFT algorithms.
+        tf32_convolutions: Whether it may round factors to TF32.
+    """
+    with _SETTINGS:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(precision)
+        try:
+            with torch.backends.cudnn.flags(enabled=fast_convolutions, allow_tf32=tf32_convolutions):
+                yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+
 @contextmanager
 def evaluated(model: nn.Module, exact: bool = True) -> Iterator[None]:
     """Evaluation mode and true float32 products inside; every module's mode and torch's settings are restored.
@@ -29,15 +52,12 @@ def evaluated(model: nn.Module, exact: bool = True) -> Iterator[None]:
     Where not ``exact``, a GPU's fast convolutions are let in (cuDNN's, in float32), of which no promise speaks.
     """
     modes = [(module, module.training) for module in model.modules()]
-    precision = torch.get_float32_matmul_precision()
     device = next((tensor.device.type for tensor in model.parameters()), "cpu")
     try:
         model.eval()
-        torch.set_float32_matmul_precision("highest")
-        with torch.backends.cudnn.flags(enabled=not exact, allow_tf32=False), torch.autocast(device, enabled=False):
+        with products("highest", fast_convolutions=not exact), torch.autocast(device, enabled=False):
             yield
     finally:
-        torch.set_float32_matmul_precision(precision)
         for module, mode in modes:
             module.training = mode
 

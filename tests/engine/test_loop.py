@@ -242,26 +242,6 @@ def test_every_route_hands_each_seed_what_it_holds_fixed() -> None:
         assert torch.equal(reached, goal)
 
 
-@pytest.mark.parametrize("stacked", [True, False])
-def test_how_exact_products_are_is_put_back_even_after_an_error(stacked: bool) -> None:
-    inside: list[str] = []
-
-    def stop(progress: Progress) -> None:
-        inside.append(torch.get_float32_matmul_precision())
-        raise KeyboardInterrupt
-
-    before = torch.get_float32_matmul_precision()
-    what = replace(phase(), stacked=stacked)
-    try:
-        torch.set_float32_matmul_precision("medium")
-        with pytest.raises(KeyboardInterrupt):
-            train(what, start(0)[None], {}, {"x": X, "y": Y}, {"weight": torch.ones(1, 50)}, [0], stop)
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        torch.set_float32_matmul_precision(before)
-    assert inside == ["highest" if stacked else "high"]
-
-
 # Milestones.
 
 

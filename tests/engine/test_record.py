@@ -32,16 +32,3 @@ def test_a_recorded_step_counts_from_where_it_was_and_sees_what_changes() -> Non
     by.fill_(10)
     take()
     assert values.tolist() == [11, 11, 11]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_step_that_cannot_be_recorded_runs_as_it_is_and_says_so() -> None:
-    device = torch.device("cuda")
-    values = torch.zeros(1, device=device)
-
-    def step() -> None:
-        values.add_(1 + float(values.sum()))  # looks at a value
-
-    with pytest.warns(UserWarning, match="cannot be recorded as a CUDA graph"):
-        take = recorded(step, [values], device)
-    assert take is step and float(values) == 0

@@ -128,6 +128,20 @@ def test_without_enforcement_the_count_is_what_it_is() -> None:
     torch.testing.assert_close(boxes.upper - boxes.lower, torch.full_like(start, 2 * 0.9933), rtol=0, atol=1e-3)
 
 
+def test_centres_are_trained_on_augmented_examples_and_radii_on_the_examples_themselves() -> None:
+    calls: list[int] = []
+
+    def augment(x: Tensor, keys: Tensor) -> Tensor:
+        calls.append(len(keys))
+        return torch.zeros_like(x)
+
+    start = torch.stack([parameters_to_vector(net(seed).parameters()).detach() for seed in SEEDS])
+    nets = Nets(net(0), SEEDS, augment)
+    weights, _ = Hyperrectangles(Settings(**settings("shared head"))).learn(nets, start, {}, tasks("shared head")[0])
+    assert calls == [3] * (6 * 3), "six epochs of three batches, and none of the radii"
+    assert torch.equal(weights[:, :12], start[:, :12]), "from black examples the first layer learns nothing"
+
+
 def test_milestones_slow_the_centres_down() -> None:
     moved = {}
     for milestones in ((), (1,)):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from intercontinet.bounds import Network
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.lwf import LwF, distilled
+from intercontinet.noise import key_of
 from tests.learners.naive import (
     MODEL,
     OUTPUTS,
@@ -66,7 +68,7 @@ def test_tasks_in_turn_are_those_of_a_plain_loop(optimizer: str, heads: bool) ->
 def test_the_loss_is_cross_entropy_and_torchs_divergence(temperature: float) -> None:
     values, old = start(0), start(1)
     lesson = lessons(heads=False)[2]
-    heads = [((0, 1), (0, 1)), (None, (2, 4))]
+    heads = [(torch.tensor([0, 1]), torch.tensor([0, 1])), (None, torch.tensor([2, 4]))]
     objective = distilled(Network(MODEL), torch.tensor([4, 5]), heads, 0.7, temperature)
     fixed = {f"old/{name}": part for name, part in named(old).items()}
     loss, hits = objective(named(values), fixed, {"x": lesson.x, "y": lesson.y - 4})
@@ -84,13 +86,27 @@ def test_the_loss_is_cross_entropy_and_torchs_divergence(temperature: float) -> 
 def test_near_the_old_weights_there_is_no_pull() -> None:
     """The divergence is least, and zero, where the new answers are the old ones."""
     values, lesson = start(0).requires_grad_(), lessons(heads=False)[1]
-    objective = distilled(Network(MODEL), None, [((0, 1), (0, 1))], 1.0, 0.5)
+    objective = distilled(Network(MODEL), None, [(torch.tensor([0, 1]), torch.tensor([0, 1]))], 1.0, 0.5)
     fixed = {f"old/{name}": part for name, part in named(start(0)).items()}
     loss, _ = objective(named(values), fixed, {"x": lesson.x, "y": lesson.y})
     plain = F.cross_entropy(every_output(values, lesson.x), lesson.y)
     ours, theirs = (torch.autograd.grad(which, values)[0] for which in (loss, plain))
     close(ours, theirs)
     torch.testing.assert_close(loss, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_the_old_net_answers_without_dropout() -> None:
+    model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 4)).double()
+    network, lesson = Network(model), lessons(heads=False)[1]
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    others = {name: torch.randn_like(tensor) for name, tensor in weights.items()}
+    batch = {"x": lesson.x, "y": lesson.y, "noise": torch.tensor(key_of(1))}
+    objective = distilled(network, None, [(None, torch.tensor([0, 1]))], 1.0, 2.0)
+    loss, _ = objective(weights, {f"old/{name}": tensor for name, tensor in others.items()}, batch)
+    new, old = network.run(weights, lesson.x, batch["noise"]), functional_call(model.eval(), others, (lesson.x,))
+    log_p, q = torch.log_softmax(new / 2, 1)[:, :2], torch.softmax(old / 2, 1)[:, :2]
+    expected = F.cross_entropy(new, lesson.y) + (q * (q.log() - log_p)).sum() / len(lesson.x)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_memory_is_the_old_weights_and_what_they_have_seen() -> None:

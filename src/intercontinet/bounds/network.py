@@ -80,7 +80,7 @@ class Network:
 
         Dropout layers in training mode drop what the key ``noise`` [] says, and nothing without one.
         """
-        for place, step in enumerate(self.steps):
+        for place, step in enumerate(self.steps, 1):
             if not isinstance(step.layer, DROPOUTS):
                 x = step.run(weights, x)
             elif noise is not None and step.layer.training:
@@ -93,7 +93,7 @@ class Network:
         return any(isinstance(step.layer, DROPOUTS) and step.layer.training for step in self.steps)
 
     def propagate(self, boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
-        """Bounds of the output, in the dtype of ``boxes`` and ``x``; Dropout layers drop nothing, in any mode."""
+        """Bounds of the output, in the dtype of ``boxes`` and ``x``."""
         return _pushed(self.steps, boxes, x, arithmetic)
 
     def before_last(self, boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
@@ -109,8 +109,7 @@ class Network:
 
 def _pushed(steps: Sequence[Step], boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
     for step in steps:
-        if not isinstance(step.layer, DROPOUTS):
-            x = step(boxes, x, arithmetic)
+        x = step(boxes, x, arithmetic)
     return x
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import nn
 
 from intercontinet.bounds.activation import monotone
@@ -21,18 +20,7 @@ def reshape(layer: nn.Flatten | nn.Unflatten, parameters: Parameters, x: Interva
     return monotone(layer.forward, x, x.nonnegative)
 
 
-@rule(nn.Identity)
-def identity(layer: nn.Identity, parameters: Parameters, x: Interval, arithmetic: Arithmetic) -> Interval:
-    """The input."""
+@rule(nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)
+def identity(layer: nn.Module, parameters: Parameters, x: Interval, arithmetic: Arithmetic) -> Interval:
+    """The input. Dropout does nothing in an evaluated net, and bounds speak of that one, in any mode."""
     return x
-
-
-@rule(nn.Dropout, nn.Dropout1d, nn.Dropout2d)
-def dropout(
-    layer: nn.Dropout | nn.Dropout1d | nn.Dropout2d, parameters: Parameters, x: Interval, arithmetic: Arithmetic
-) -> Interval:
-    """Nothing when evaluated; while training, one mask, scaled by 1 / (1 - p), for both edges."""
-    if arithmetic.sound or not layer.training or layer.p == 0:
-        return x
-    mask = layer(torch.ones_like(x.lower))
-    return monotone(lambda t: t * mask, x, x.nonnegative)

@@ -8,8 +8,7 @@ whichever its route, is recorded once as a CUDA graph and replayed, with no Pyth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,7 +49,8 @@ class Phase:
         milestones: Epochs, from 1, after which the learning rate falls to a tenth.
         noise: Whether batches carry "noise", a fresh key [] for each seed and step, for dropout.
         augment: (examples [seeds, batch, ...], keys [seeds]) -> examples.
-        stacked: Whether many seeds go through vmap, or one after the other.
+        stacked: Whether many seeds go through vmap, or one after the other; on a GPU such nets' products may be rounded
+            to TF32 while they train.
         statistics: How many statistics the objective returns.
     """
 
@@ -125,20 +125,8 @@ def train(
         The trained values, [seeds, entries]; the parametrisation decodes them.
     """
     steps = _Steps(phase, trained, fixed, shared, own, keys)
-    with _products(coarse=not phase.stacked):
-        _run(phase, steps, trained.device, listen)
+    _run(phase, steps, trained.device, listen)
     return steps.values
-
-
-@contextmanager
-def _products(coarse: bool) -> Iterator[None]:
-    """How exact float32 products are while training: a GPU may round convolutional nets' to TF32, twice as fast."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if coarse else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def _run(phase: Phase, steps: _Steps, device: torch.device, listen: Listener | None) -> None:
@@ -149,7 +137,7 @@ def _run(phase: Phase, steps: _Steps, device: torch.device, listen: Listener | N
             steps.optimizer = steps.optimizer.scaled(SLOWER)
             take = None
         if take is None:  # on a GPU a graph holds its learning rate, so a new rate needs a new graph
-            take = recorded(steps.take, steps.changing, device)
+            take = recorded(steps.take, steps.changing, device, coarse=not phase.stacked)
         for _ in range(steps.count):
             take()
         if listen is not None:

@@ -10,6 +10,8 @@ from threading import Lock, local
 import torch
 from torch import Tensor
 
+from intercontinet.inference import products
+
 _ONE_AT_A_TIME = Lock()  # threads may train side by side, but CUDA does not let them record side by side
 _OF_THREAD = local()
 
@@ -26,20 +28,24 @@ def stream_of_thread(device: torch.device, use: str) -> torch.cuda.Stream:
     return streams[device, use]
 
 
-def recorded(step: Callable[[], None], changing: Sequence[Tensor], device: torch.device) -> Callable[[], object]:
+def recorded(
+    step: Callable[[], None], changing: Sequence[Tensor], device: torch.device, coarse: bool = False
+) -> Callable[[], object]:
     """On a GPU, a call that replays ``step``; elsewhere ``step`` itself.
 
     Args:
         step: Reads and writes tensors that stay where they are, and never looks at a value.
         changing: What it writes and reads again: recording takes one trial step, which is undone.
         device: Where those tensors are.
+        coarse: Whether the GPU may round the factors of its products to TF32, which is faster.
     """
     if device.type != "cuda":
         return step
     before = [tensor.clone() for tensor in changing]
     aside = stream_of_thread(device, "recording")
     aside.wait_stream(torch.cuda.current_stream(device))
-    with _ONE_AT_A_TIME, torch.cuda.stream(aside):
+    settings = products("high" if coarse else "highest", tf32_convolutions=coarse)
+    with _ONE_AT_A_TIME, settings, torch.cuda.stream(aside):
         step()  # libraries set themselves up in the first call, which a graph must not hold
         graph, error = _captured(step)
     torch.cuda.current_stream(device).wait_stream(aside)

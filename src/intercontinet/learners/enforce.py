@@ -44,6 +44,10 @@ def shrunk_to_keep(
     certified = count(region)
     if certified >= wanted:
         return region, certified
+    point = region.scaled(0.0, weights)
+    certified = count(point)
+    if certified < wanted:  # rounding alone may be too much: no region can do better
+        return point, certified
     good, bad = 1.0, 1.0
     while good > 1e-12 and not enough(good):
         good, bad = good / 2, good

@@ -24,8 +24,9 @@ class LwF(Schedule):
     r""":math:`\ell(\theta) + \alpha \sum_h \mathrm{KL}(q_h \,\Vert\, p_h)`: on the new task's examples, stay near
     what the net said before it.
 
-    For each old head h, q and p are the old and the new net's softmax at a temperature, over all of the head's outputs,
-    summed over those seen before. With one head for all tasks there is one h.
+    For each old head h, q and p are the old and the new net's softmax at a temperature, over the outputs that its task
+    had examples of. With one head for all tasks there is one h, and the softmax is over all outputs, the sum over those
+    seen before.
 
     Attributes:
         strength: :math:`\alpha`.

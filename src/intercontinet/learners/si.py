@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import final
 
@@ -48,5 +47,5 @@ class SI(Schedule):
         credit = -path / ((learned - weights).square() + self.damping)
         if memory:
             credit = memory["credit"] + credit
-        strength = self.strength / 2 * credit.clamp(max=self.limit if self.limit > 0 else math.inf)
+        strength = self.strength / 2 * credit.clamp(max=self.limit)
         return learned, {**only_here(strength, learned), "credit": credit}
