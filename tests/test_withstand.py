@@ -25,7 +25,7 @@ from intercontinet.errors import (
     TrainingMode,
     UnsupportedLayer,
 )
-from intercontinet.learners import intercontinet as learners
+from intercontinet.learners import boxes as learners
 from intercontinet.learners.settings import Settings
 from tests.tiny import blobs, mlp, same, snapshot, with_statistics
 
