@@ -148,10 +148,11 @@ def run(
     flags |= {"epochs": epochs, "tasks": tasks, "net": net, "device": device, "out": None if out is None else str(out)}
     wanted = asked(flags, setting or [], config)
     console = Console()
-    with folder.held(wanted.out), Live(console) as live:
-        for note in wanted.notes:
-            live.say(note)
-        work = Run(wanted.config, wanted.device, live.say)
+    live = Live(console)
+    for note in wanted.notes:
+        live.say(note)
+    work = Run(wanted.config, wanted.device, live.say)  # before the folder is made: a slip leaves none behind
+    with folder.held(wanted.out), live:
         if resume:
             state = folder.resume(wanted.out, work)
         else:
@@ -163,15 +164,16 @@ def run(
         try:
             folder.export(wanted.out, work, state)
             while state.done < work.lessons:
-                state = work.advance(state, listen)
-                folder.leave(wanted.out, work, state)
+                learned = work.advance(state, listen)
+                folder.leave(wanted.out, work, learned)
+                state = learned
         except KeyboardInterrupt:
             live.say(
                 f"Interrupted after {state.done} of {work.lessons} task(s): go on with the same command and --resume"
             )
             raise typer.Exit(130) from None
     console.print(outcome(work.summary(state)))
-    console.print(f"Left in {wanted.out}. Look at it with: intercontinet report {wanted.out}", highlight=False)
+    console.out(f"Left in {wanted.out}. Look at it with: intercontinet report {wanted.out}", highlight=False)
 
 
 @app.command()
@@ -202,13 +204,14 @@ def reproduce(
     from intercontinet.study import folder
     from intercontinet.study.command import epochs_of, present
     from intercontinet.study.document import write_document
-    from intercontinet.study.reproduce import steps, work_through
+    from intercontinet.study.reproduce import named, steps, work_through
 
     console = Console()
     if study == "docs":
         write_document(out, docs)
-        console.print(f"Wrote {docs}/results.md and its figures.", highlight=False)
+        console.out(f"Wrote {docs}/results.md and its figures.", highlight=False)
         return
+    named(study)
     todo = [] if show else steps(study, out, seeds, epochs, only or ())
     began = time.perf_counter()
     if todo:
@@ -222,7 +225,7 @@ def reproduce(
                     live.say,
                     lambda step, work: live.listener(str(step.plan.key), work.lessons, epochs_of(step.config)),
                 ):
-                    console.print(f"{time.perf_counter() - began:6.1f} s  {path}", highlight=False)
+                    console.out(f"{time.perf_counter() - began:6.1f} s  {path}", highlight=False)
             except KeyboardInterrupt:
                 live.say("Interrupted: cells that are done are in the store, and the same command goes on.")
                 raise typer.Exit(130) from None
@@ -255,7 +258,7 @@ def data_list() -> None:
 
     console = Console()
     console.print(data_table(describe_sets()))
-    console.print(f"They are kept in {data_folder()}; INTERCONTINET_DATA names another folder.", highlight=False)
+    console.out(f"They are kept in {data_folder()}; INTERCONTINET_DATA names another folder.", highlight=False)
 
 
 @data.command("get")

@@ -46,6 +46,9 @@ def recorded(
     aside.wait_stream(torch.cuda.current_stream(device))
     settings = products("high" if coarse else "highest", tf32_convolutions=coarse)
     with _ONE_AT_A_TIME, settings, torch.cuda.stream(aside):
+        free, total = torch.cuda.mem_get_info(device)
+        if free < total / 2:
+            torch.cuda.empty_cache()  # what earlier graphs held, which cannot be taken back while recording
         step()  # libraries set themselves up in the first call, which a graph must not hold
         graph, error = _captured(step)
     torch.cuda.current_stream(device).wait_stream(aside)

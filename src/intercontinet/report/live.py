@@ -23,12 +23,12 @@ class Live:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=console,
             disable=not console.is_terminal,
         )
@@ -44,7 +44,7 @@ class Live:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._console.print(text, style="yellow", highlight=False)
+        self._console.out(text, style="yellow", highlight=False)
 
     def listener(self, label: str, lessons: int, epochs: int, done: int = 0) -> Listener:
         """A listener for one piece of work.
@@ -57,16 +57,19 @@ class Live:
         """
         total = lessons * epochs
         row = self._bars.add_task(label, total=total, completed=done * epochs, note="starting")
+        tasks: list[str] = []
 
         def listen(heard: Heard) -> None:
+            if heard.task not in tasks:
+                tasks.append(heard.task)
+            before = (done + len(tasks) - 1) * epochs + (epochs - heard.epochs if heard.phase == "radii" else 0)
             certain = f", certain {heard.mean(0):.0%}" if heard.phase == "radii" else ""
             note = (
                 f"task {heard.task}, {heard.phase} {heard.epoch}/{heard.epochs}, accuracy {heard.mean(-1):.0%}{certain}"
             )
-            self._bars.update(row, advance=1, note=note)
-            if self._bars.tasks[self._bars.task_ids.index(row)].completed >= total:
-                self._bars.update(row, visible=False)
+            completed = before + heard.epoch  # not counted on: where memory is short, seeds take turns at a task
+            self._bars.update(row, completed=completed, visible=completed < total, note=note)
             if not self._console.is_terminal and heard.epoch == heard.epochs:
-                self._console.print(f"{label}: {note}", highlight=False, soft_wrap=True)
+                self._console.out(f"{label}: {note}", highlight=False)
 
         return listen

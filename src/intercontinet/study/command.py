@@ -66,7 +66,7 @@ def _seeds(given: object) -> tuple[int, ...]:
     """A count, or a list of seeds: 5 -> 0 ... 4, "3,7" -> 3, 7."""
     try:
         if isinstance(given, list):
-            return tuple(int(seed) for seed in given)
+            return tuple(int(str(seed)) for seed in given)
         if isinstance(given, str) and "," in given:
             return tuple(int(seed) for seed in given.split(",") if seed.strip())
         count = int(str(given))
@@ -119,7 +119,7 @@ def present(study: str, results: Path, docs: Path, console: Console) -> None:
         console.print(rich_table(study, cells(records)))
         return
     if not records:
-        console.print(f"{results / study} holds no records yet.", highlight=False)
+        console.out(f"{results / study} holds no records yet.", highlight=False)
         return
     images = docs / "images"
     try:
@@ -131,4 +131,4 @@ def present(study: str, results: Path, docs: Path, console: Console) -> None:
     else:
         figure4(records, images / "figure4")
         figure4(records, images / "figure5", full=True)
-    console.print(f"Drew {study} into {images}, as PNG, SVG and CSV.", highlight=False)
+    console.out(f"Drew {study} into {images}, as PNG, SVG and CSV.", highlight=False)

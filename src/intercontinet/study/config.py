@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
@@ -23,6 +25,7 @@ from intercontinet.tasks import SCENARIOS, Scenario
 
 Values = Mapping[str, Any]
 PRESETS = ("digits", "mnist", "fashion-mnist", "cifar-10", "cifar-100")
+_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")  # "1e-4", which YAML takes for a word
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ METHODS: dict[str, Kind] = {
     "lwf": Kind(LwF, {}, "learning without forgetting: old outputs on new data are distilled"),
     "intercontinet": Kind(Settings, {"enforce": True}, "weights in intervals, the promise enforced"),
     "intercontinet-published": Kind(Settings, {"enforce": False}, "the same as the paper has it: nothing is enforced"),
-    "offline": Kind(Offline, {}, "all tasks at once: a ceiling, not a continual learner"),
+    "offline": Kind(Offline, {"heads": ()}, "all tasks at once: a ceiling, not a continual learner"),
 }
 
 
@@ -88,6 +91,11 @@ def plain(settings: Values) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
 
 
+def settings_of(config: Config) -> dict[str, Any]:
+    """All settings of a run, as its record has them."""
+    return {"augment": config.augment, **plain(config.settings)}
+
+
 def configure(
     dataset: str = "digits",
     scenario: str = "task",
@@ -117,22 +125,22 @@ def configure(
     if method not in METHODS:
         raise InvalidSetting(f"there is no method '{method}'{nearest(method, METHODS)}: choose one of "
                              f"{', '.join(METHODS)}")  # fmt: skip
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise InvalidSetting(f"seeds are {list(seeds)}: give at least one, none negative, none twice")
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**63:
+        raise InvalidSetting(f"seeds are {list(seeds)}: give at least one, none negative, none twice, all below 2^63")
     preset = load_preset(_preset_of(dataset))
     kind = METHODS[method]
     known = [item.name for item in fields(kind.settings)]
     values = {**preset.settings(method, scenario), **(settings or {})}
     for name in values:
         if name not in known:
-            raise InvalidSetting(f"method '{method}' has no setting '{name}'{nearest(name, known)}: they are "
+            raise InvalidSetting(f"method '{method}' has no setting '{name}'{nearest(str(name), known)}: they are "
                                  f"{', '.join(known)}")  # fmt: skip
     for name, value in kind.fixed.items():
         if values.get(name, value) != value:
             raise InvalidSetting(f"method '{method}' has {name} {value!r}: choose another method")
     if kind.settings is Settings:
         values.setdefault("head", "per-task" if scenario == "task" else "shared")
-    values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    values = {name: _from_yaml(value) for name, value in values.items()}
     whole = _checked(kind, {**values, **kind.fixed})
     if epochs is not None:
         whole = replace(whole, **_shared_out(whole, epochs))
@@ -147,17 +155,37 @@ def build_method(config: Config) -> Method:
     return Hyperrectangles(settings) if isinstance(settings, Settings) else settings
 
 
+def _from_yaml(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+
+
 def _checked(kind: Kind, values: Values) -> Any:
     for item in fields(kind.settings):
-        value = values.get(item.name)
-        number = item.type in ("int", "float", "float | None")
-        if value is not None and number and (isinstance(value, (bool, str)) or not isinstance(value, (int, float))):
-            raise InvalidSetting(f"{item.name} is {value!r}; it must be a number")
-        if value is not None and item.type == "int" and not isinstance(value, int):
-            raise InvalidSetting(f"{item.name} is {value!r}; it must be a whole number")
-        if value is not None and item.type == "bool" and not isinstance(value, bool):
-            raise InvalidSetting(f"{item.name} is {value!r}; it must be true or false")
+        if item.name in values:
+            _check_type(item.name, values[item.name], str(item.type))
     return kind.settings(**values)
+
+
+def _check_type(name: str, value: Any, kind: str) -> None:
+    """Refuse what is not of a kind, named as in an annotation; kinds that are not known here are let through."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
+    whole = number and isinstance(value, int)
+    wanted = {
+        "int": (whole, "a whole number"),
+        "float": (number, "a number"),
+        "float | None": (number or value is None, "a number"),
+        "bool": (isinstance(value, bool), "true or false"),
+        "str": (isinstance(value, str), "a word"),
+        "tuple[int, ...]": (
+            isinstance(value, tuple) and all(isinstance(part, int) and not isinstance(part, bool) for part in value),
+            "a list of whole numbers",
+        ),
+    }
+    fits, what = wanted.get(kind, (True, ""))
+    if not fits:
+        raise InvalidSetting(f"{name} is {value!r}; it must be {what}")
 
 
 def _shared_out(settings: Any, epochs: int) -> dict[str, Any]:
@@ -167,7 +195,7 @@ def _shared_out(settings: Any, epochs: int) -> dict[str, Any]:
     intervals = isinstance(settings, Settings)
     before = settings.centre_epochs + settings.radii_epochs if intervals else settings.epochs
     ratio = epochs / max(before, 1)
-    milestones = tuple(round(milestone * ratio) for milestone in settings.milestones)
+    milestones = tuple(max(1, round(milestone * ratio)) for milestone in settings.milestones)
     if not intervals:
         return {"epochs": epochs, "milestones": milestones}
     radii = min(max(1, round(settings.radii_epochs * ratio)), epochs - 1)
@@ -195,7 +223,7 @@ class Preset:
     def settings(self, method: str, scenario: str) -> dict[str, Any]:
         known = {item.name for item in fields(METHODS[method].settings)}
         own = dict(self.methods.get(method, {}))
-        special = own.get(scenario, {})
+        special = own.get(scenario) or {}
         own = {name: value for name, value in own.items() if name not in SCENARIOS}
         return {**{name: value for name, value in self.shared.items() if name in known}, **own, **special}
 
@@ -222,10 +250,13 @@ def read_preset(name: str, values: Values) -> Preset:
         _check_keys(settings or {}, known | set(SCENARIOS), where)
         for scenario in SCENARIOS:
             _check_keys((settings or {}).get(scenario) or {}, known, f"{where}, scenario '{scenario}'")
+    net, augment = values.get("net", "mlp-400-400"), values.get("augment", False)
+    _check_type(f"preset '{name}': net", net, "str")
+    _check_type(f"preset '{name}': augment", augment, "bool")
     return Preset(
         name,
-        str(values.get("net", "mlp-400-400")),
-        bool(values.get("augment", False)),
+        net,
+        augment,
         values.get("shared") or {},
         {method: settings or {} for method, settings in methods.items()},
     )
@@ -254,12 +285,28 @@ def read_config(path: Path) -> Values:
         raise InvalidSetting(f"cannot read {path}: {error}") from None
     values = read_yaml(content, str(path))
     _check_keys(values, {*_RUN_KEYS, "settings"}, str(path))
+    values = {name: value for name, value in values.items() if value is not None}
+    for name, kind in _RUN_KEYS.items():
+        if name in values:
+            _check_type(f"{path}: {name}", values[name], kind)
     if not isinstance(values.get("settings", {}), dict):
         raise InvalidSetting(f"{path}: 'settings' must be a mapping of names to values")
     return values
 
 
-_RUN_KEYS = ("dataset", "scenario", "method", "seeds", "keep", "epochs", "tasks", "net", "augment", "device", "out")
+_RUN_KEYS = {
+    "dataset": "str",
+    "scenario": "str",
+    "method": "str",
+    "seeds": "int | str | list[int]",
+    "keep": "float",
+    "epochs": "int",
+    "tasks": "int",
+    "net": "str",
+    "augment": "bool",
+    "device": "str",
+    "out": "str",
+}
 
 
 def _check_keys(values: Any, known: Any, where: str) -> None:

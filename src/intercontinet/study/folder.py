@@ -21,6 +21,7 @@ from intercontinet.version import __version__
 
 FORMAT, VERSION = "intercontinet run folder", 1
 CONFIG, CHECKPOINT, SUMMARY, LOCK = "config.json", "checkpoint.safetensors", "summary.json", ".lock"
+COUNTS = ("memory/certified", "memory/correct")  # kept on the CPU wherever nets are
 
 
 @contextmanager
@@ -74,11 +75,11 @@ def resume(folder: Path, run: Run) -> State | None:
         content = path.read_bytes()
         header = read_header(path, content)
         tensors = unseal(path, content)
-        record = json.loads(header["state"])
-    except (OSError, CertificateError, KeyError, ValueError) as error:
+        tensors = {key: tensor if key in COUNTS else tensor.to(run.device) for key, tensor in tensors.items()}
+        memory = {key.removeprefix("memory/"): tensor for key, tensor in tensors.items() if key.startswith("memory/")}
+        return State(tensors["weights"], memory, **json.loads(header["state"]))
+    except (OSError, CertificateError, KeyError, TypeError, ValueError) as error:
         raise InvalidData(f"the checkpoint {path} cannot be used: {error}. Start afresh in another --out") from error
-    memory = {key.removeprefix("memory/"): t.to(run.device) for key, t in tensors.items() if key.startswith("memory/")}
-    return State(tensors["weights"].to(run.device), memory, **record)
 
 
 def read_config(folder: Path) -> Mapping[str, Any]:

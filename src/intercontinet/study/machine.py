@@ -65,12 +65,18 @@ def commit() -> str:
     stated = os.environ.get("INTERCONTINET_COMMIT")
     if stated is not None:
         return stated
-    here = Path(__file__).parent
+    package = Path(__file__).parent.parent
     try:
-        asked = ["git", "-C", str(here), "rev-parse", "HEAD"]
-        head = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-        asked = ["git", "-C", str(here), "status", "--porcelain", "--untracked-files=no", "--", "."]
-        edited = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        _git(
+            package, "ls-files", "--error-unmatch", "__init__.py"
+        )  # an installed package may lie in another's repository
+        head = _git(package, "rev-parse", "HEAD")
+        edited = _git(package, "status", "--porcelain", "--untracked-files=no", "--", ".")
     except (OSError, subprocess.SubprocessError):
         return ""
     return f"{head}+changes" if edited else head
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

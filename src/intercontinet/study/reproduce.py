@@ -14,12 +14,12 @@ import torch
 
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import stream_of_thread
-from intercontinet.errors import InvalidSetting
+from intercontinet.errors import InterContiNetError, InvalidSetting
 from intercontinet.region import nearest
-from intercontinet.study.config import METHODS, Config, Values, configure
+from intercontinet.study.config import METHODS, Config, Values, configure, settings_of
 from intercontinet.study.machine import chosen_device
 from intercontinet.study.run import Run, complete
-from intercontinet.study.store import CellKey, cells, load_records, save_record
+from intercontinet.study.store import Cell, CellKey, cells, load_records, save_record
 from intercontinet.tasks import SCENARIOS, Stream, stream
 
 ANCHORED = ("l2", "ewc", "oewc", "si", "mas")
@@ -84,6 +84,14 @@ class Step:
     of: int
 
 
+def named(study: str) -> Study:
+    """A study by its name."""
+    if study not in STUDIES:
+        raise InvalidSetting(f"there is no study '{study}'{nearest(study, STUDIES)}: choose one of "
+                             f"{', '.join(STUDIES)}")  # fmt: skip
+    return STUDIES[study]
+
+
 def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only: Sequence[str] = ()) -> list[Step]:
     """The cells of a study that are not yet in the store, each with the seeds it lacks.
 
@@ -93,27 +101,42 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
         seeds: How many seeds a cell should have; None for as many as the paper.
         epochs: A task's; None for the paper's.
         only: Parts of cells' names, "class/ewc", "domain", "mas": cells that bear none of them are left out.
+
+    Raises:
+        InvalidSetting: There is no such study or cell, or a cell's other seeds were run with other settings.
     """
-    if study not in STUDIES:
-        raise InvalidSetting(f"there is no study '{study}'{nearest(study, STUDIES)}: choose one of "
-                             f"{', '.join(STUDIES)}")  # fmt: skip
-    wanted = range(STUDIES[study].seeds if seeds is None else seeds)
+    whole = named(study)
+    if seeds is not None and seeds < 1:
+        raise InvalidSetting(f"seeds is {seeds}: give at least one")
+    wanted = range(whole.seeds if seeds is None else seeds)
     stored = cells(load_records(results / study))
-    plans = [plan for plan in STUDIES[study].plans if not only or any(_bears(plan.key, part) for part in only)]
+    plans = [plan for plan in whole.plans if not only or any(_bears(plan.key, part) for part in only)]
     if not plans:
         raise InvalidSetting(f"no cell of {study} is called {', '.join(only)}: cells are named scenario/method, "
                              f"methods are {', '.join(METHODS)}")  # fmt: skip
     left = []
     for plan in plans:
-        have = {seed.seed for seed in stored[plan.key].seeds} if plan.key in stored else set()
+        cell = stored.get(plan.key)
+        have = {seed.seed for seed in cell.seeds} if cell is not None else set()
         missing = tuple(seed for seed in wanted if seed not in have)
         if missing:
-            left.append((plan, missing))
-    return [
-        Step(plan, configure(plan.dataset, plan.scenario, plan.method, missing, settings=plan.settings, epochs=epochs),
-             number, len(left))
-        for number, (plan, missing) in enumerate(left, 1)
-    ]  # fmt: skip
+            asked = (plan.dataset, plan.scenario, plan.method, missing)
+            config = configure(*asked, settings=plan.settings, epochs=epochs)
+            _check_alike(cell, config)
+            left.append((plan, config))
+    return [Step(plan, config, number, len(left)) for number, (plan, config) in enumerate(left, 1)]
+
+
+def _check_alike(cell: Cell | None, config: Config) -> None:
+    """Seeds of one cell must be run alike, which is better known before than after."""
+    if cell is None:
+        return
+    record = cell.records[0]
+    stored, asked = {"net": record.net, **record.settings}, {"net": config.net, **settings_of(config)}
+    odd = [f"{k} {stored.get(k)}, not {asked.get(k)}" for k in {**stored, **asked} if stored.get(k) != asked.get(k)]
+    if odd:
+        raise InvalidSetting(f"{record.source} holds seeds of {cell.key} with {', '.join(odd)}: choose another --out, "
+                             "or move that file away")  # fmt: skip
 
 
 def _bears(key: CellKey, part: str) -> bool:
@@ -134,7 +157,8 @@ def work_through(
 ) -> Iterator[Path]:
     """Run cells, storing each as soon as it is done; yields the records' paths.
 
-    On a GPU, which a few small nets leave mostly idle, several cells run side by side, the longest first.
+    On a GPU, which a few small nets leave mostly idle, several cells run side by side, the longest first. A cell that
+    fails is told of, and its error raised once the others are done.
     """
     at = chosen_device(device)
     lanes = LANES if at.type == "cuda" else 1
@@ -153,10 +177,19 @@ def work_through(
             return {**run.summary(state), "variant": step.plan.variant}
 
     pool = ThreadPoolExecutor(lanes)
+    failures: list[InterContiNetError] = []
     try:
         longest_first = sorted(todo, key=lambda step: EPOCHS_WORTH.get(step.config.method, 1), reverse=True)
-        for done in as_completed([pool.submit(record_of, step) for step in longest_first]):
-            yield save_record(results / study, done.result())
+        futures = {pool.submit(record_of, step): step for step in longest_first}
+        for done in as_completed(futures):
+            failure = done.exception()
+            if isinstance(failure, InterContiNetError):
+                say(f"{futures[done].plan.key} failed: {failure}")
+                failures.append(failure)
+            else:
+                yield save_record(results / study, done.result())
+        if failures:
+            raise failures[0]
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)

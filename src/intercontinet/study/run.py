@@ -24,7 +24,7 @@ from intercontinet.nets import alexnet, mlp
 from intercontinet.region import Region
 from intercontinet.report.results import epoch_record
 from intercontinet.study import machine, metrics
-from intercontinet.study.config import Config, build_method, plain
+from intercontinet.study.config import Config, build_method, settings_of
 from intercontinet.study.store import FORMAT, VERSION
 from intercontinet.tasks import Stream, Task, stream
 
@@ -82,6 +82,10 @@ class Run:
         self.stream = stream(config.dataset, config.scenario, tasks=config.tasks) if tasks is None else tasks
         self.method = _with_heads(build_method(config), self.stream)
         models = [build_net(config.net, self.stream, seed) for seed in config.seeds]
+        if config.augment and len(self.stream.shape) != 3:
+            raise InvalidSetting(
+                f"augment is for images, and these examples are of shape {self.stream.shape}: leave it out"
+            )
         self.nets = Nets(models[0].to(self.device), config.seeds, flipped_and_cropped if config.augment else None)
         flat = [self.nets.layout.flatten(dict(model.named_parameters())).detach().cpu() for model in models]
         self._start = torch.stack(flat).to(self.device)
@@ -102,26 +106,34 @@ class Run:
 
     def advance(self, state: State, listen: Listener | None = None) -> State:
         """The state after one more task; the one given is left as it is."""
-        lesson, train = self._lesson(state.done)
+        lesson, tasks = self._lesson(state.done)
         before = self._right(state.weights)
         lines: list[list[Line]] = [[] for _ in self.config.seeds]
-        curve = _Curve(self, state, lesson.index) if self._curves else None
 
-        def hear(progress: Progress, rows: range) -> None:
-            for place, row in enumerate(rows):
-                line = {**epoch_record(progress, place), "index": lesson.index}
-                lines[row].append(line | (curve.point(progress, place, row) if curve else {}))
-            if listen is not None:
-                listen(progress)
+        def attempt(rows: range) -> Listener:
+            """A listener for some seeds, from their first epoch on: what an attempt that failed left is dropped."""
+            curve = _Curve(self, state, lesson.index, rows) if self._curves else None
+            for row in rows:
+                lines[row].clear()
+
+            def hear(progress: Progress) -> None:
+                for place, row in enumerate(rows):
+                    line = {**epoch_record(progress, place), "index": lesson.index}
+                    lines[row].append(line | (curve.point(progress, place, row) if curve else {}))
+                if listen is not None:
+                    listen(progress)
+
+            return hear
 
         began = time.perf_counter()
-        weights, memory = self._learn(state, lesson, hear)
+        weights, memory = self._learn(state, lesson, attempt)
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
         seconds = time.perf_counter() - began
         self._tell_diverged(weights, lesson)
         after = self._right(weights)
-        learned = self._answers(weights, _Test(Task("", train, train, lesson.classes), self.device))
+        own = [self._answers(weights, _Test(replace(task, test=task.train), self.device)) for task in tasks]
+        learned = torch.cat(own, dim=1)
         for row in range(len(lines)):
             flips = [b[row] & ~a[row] for b, a in zip(before[: state.done], after[: state.done], strict=True)]
             lines[row].append(
@@ -147,17 +159,18 @@ class Run:
             state.started,
         )
 
-    def _lesson(self, index: int) -> tuple[Lesson, tuple[Tensor, Tensor]]:
+    def _lesson(self, index: int) -> tuple[Lesson, Sequence[Task]]:
+        """What is learned next, and the tasks that are in it."""
         if isinstance(self.method, Offline):
             pairs = [task.train for task in self.stream.tasks]
             x, y = (torch.cat(part) for part in zip(*pairs, strict=True))
-            return Lesson("all", 0, x.to(self.device), y.to(self.device)), (x, y)
+            return Lesson("all", 0, x.to(self.device), y.to(self.device)), self.stream.tasks
         task = self.stream.tasks[index]
         x, y = task.train
-        return Lesson(task.name, index, x.to(self.device), y.to(self.device), task.classes), (x, y)
+        return Lesson(task.name, index, x.to(self.device), y.to(self.device), task.classes), [task]
 
     def _learn(
-        self, state: State, lesson: Lesson, hear: Callable[[Progress, range], None]
+        self, state: State, lesson: Lesson, attempt: Callable[[range], Listener]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """All seeds at once, or, where memory is short, fewer at a time."""
         seeds = len(self.config.seeds)
@@ -166,29 +179,31 @@ class Run:
         first = 0
         while first < seeds:
             some = slice(first, min(first + self._at_once, seeds))
-            rows = range(some.start, some.stop)
+            listen = attempt(range(some.start, some.stop))
             memory = {name: tensor[some] for name, tensor in state.memory.items()}
-
-            def listen(progress: Progress, rows: range = rows) -> None:
-                hear(progress, rows)
-
             try:
                 learned = self.method.learn(self.nets.rows(some), state.weights[some], memory, lesson, listen)
             except torch.OutOfMemoryError:
-                if len(rows) == 1:
-                    raise InvalidSetting(
-                        "the device's memory is too small for even one seed: use --device cpu, a smaller batch_size, "
-                        "or a smaller net"
-                    ) from None
-                self._at_once = (len(rows) + 1) // 2
-                self._say(f"the device ran out of memory: going on with {self._at_once} seed(s) at a time")
-                torch.cuda.empty_cache()
+                learned = None  # and out of here, where the error would keep the attempt's tensors alive
+            if learned is None:
+                self._take_fewer(some.stop - some.start)
                 continue
             weights.append(learned[0])
             memories.append(learned[1])
             first = some.stop
         names = memories[0]
         return torch.cat(weights), {name: torch.cat([m[name] for m in memories]) for name in names}
+
+    def _take_fewer(self, seeds: int) -> None:
+        """So many seeds at a time were too many."""
+        if seeds == 1:
+            raise InvalidSetting(
+                "the device's memory is too small for even one seed: use --device cpu, a smaller batch_size, or a "
+                "smaller net"
+            )
+        self._at_once = (seeds + 1) // 2
+        self._say(f"the device ran out of memory: going on with {self._at_once} seed(s) at a time")
+        torch.cuda.empty_cache()
 
     def _tell_diverged(self, weights: Tensor, lesson: Lesson) -> None:
         lost = diverged(weights, self.nets)
@@ -277,7 +292,7 @@ class Run:
             "keep": config.keep,
             "net": config.net,
             "tasks": list(self.stream.names),
-            "settings": {"augment": config.augment, **plain(config.settings)},
+            "settings": settings_of(config),
             "commit": machine.commit(),
             "started": state.started,
             "seconds": state.seconds,
@@ -342,7 +357,7 @@ def build_net(name: str, tasks: Stream, seed: int) -> nn.Sequential:
         if shape[1:] != (32, 32):
             raise InvalidSetting(f"alexnet is for images of 32 x 32 pixels, and these examples are {shape}: use an mlp")
         return alexnet(tasks.outputs, shape[0], seed=seed)
-    if kind == "mlp" and all(width.isdigit() and int(width) > 0 for width in widths):
+    if kind == "mlp" and all(width.isdecimal() and int(width) > 0 for width in widths):
         return mlp(torch.Size(shape).numel(), [int(width) for width in widths], tasks.outputs, seed=seed)
     raise InvalidSetting(f"there is no net '{name}': use alexnet, or mlp with its hidden widths, such as mlp-400-400")
 
@@ -359,10 +374,10 @@ class _Test:
 class _Curve:
     """Test accuracy on the task being learned and on the first one, and the sum of radii, epoch by epoch."""
 
-    def __init__(self, run: Run, state: State, index: int) -> None:
+    def __init__(self, run: Run, state: State, index: int, rows: range) -> None:
         self._run, self._index = run, index
-        regions = [run.region(state.memory, row) for row in range(len(run.config.seeds))]
-        self._radii = [None if region is None else region.size().radii for region in regions]
+        regions = {row: run.region(state.memory, row) for row in rows}
+        self._radii = {row: None if region is None else region.size().radii for row, region in regions.items()}
         self._accuracy: dict[int, tuple[float, float]] = {}
 
     def point(self, progress: Progress, place: int, row: int) -> Line:
