@@ -4,27 +4,57 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import typer
 from torch import nn
 
 import intercontinet as icn
+from intercontinet import cli
 from intercontinet.demo import run_scenario
 from intercontinet.engine.loop import Progress
+from intercontinet.errors import InvalidData
 from intercontinet.files import load_weights, save_weights
 from intercontinet.report.plot import draw, save
 from intercontinet.report.results import ScenarioResult
 from intercontinet.report.table import table
+from intercontinet.study.folder import held
+from intercontinet.study.reproduce import STUDIES, Plan, Study
+from intercontinet.study.run import Run
+from intercontinet.study.tables import TABLES
 from intercontinet.tasks import SCENARIOS, Scenario, split_digits
+
+Call = Callable[..., tuple[int, str, str]]
 
 
 def intercontinet(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from intercontinet.cli import main; main()", *map(str, arguments)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """``intercontinet`` in this process, in an empty folder: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INTERCONTINET_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("INTERCONTINET_COMMIT", "0123abcd")
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def invoke(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["intercontinet", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return (int(ended.value.code or 0), *capsys.readouterr())
+
+    return invoke
 
 
 @pytest.fixture
@@ -61,18 +91,18 @@ def test_verify_exits_1_and_names_the_parameter_that_left(shipped: Path) -> None
         ("model.icn", "missing.icn", "missing.icn"),
     ],
 )
-def test_verify_exits_2_on_bad_input(shipped: Path, weights: str, certificate: str, words: str) -> None:
-    done = intercontinet("verify", weights, certificate, folder=shipped)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+def test_verify_exits_2_on_bad_input(call: Call, shipped: Path, weights: str, certificate: str, words: str) -> None:
+    code, _, err = call("verify", shipped / weights, shipped / certificate)
+    assert code == 2
+    assert words in err
+    assert re.fullmatch(r"error: [^\n]+\n", err)
 
 
-def test_demo_refuses_a_folder_it_cannot_make(tmp_path: Path) -> None:
+def test_demo_refuses_a_folder_it_cannot_make(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    done = intercontinet("demo", "--out", tmp_path / "file" / "demo", folder=tmp_path)
-    assert done.returncode == 2
-    assert "--out" in done.stderr
+    code, _, err = call("demo", "--out", tmp_path / "file" / "demo")
+    assert code == 2
+    assert "--out" in err
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +141,12 @@ def test_demo_leaves_a_certificate_whose_floors_are_counted_again(
 
 
 def test_demo_leaves_weights_that_its_certificate_refuses(
-    results: tuple[Path, dict[Scenario, ScenarioResult]],
+    call: Call, results: tuple[Path, dict[Scenario, ScenarioResult]]
 ) -> None:
-    done = intercontinet("verify", "after-first-task.safetensors", "model.icn", folder=results[0] / "domain")
-    assert done.returncode == 1
-    assert "violation" in done.stderr
+    folder = results[0] / "domain"
+    code, _, err = call("verify", folder / "after-first-task.safetensors", folder / "model.icn")
+    assert code == 1
+    assert "violation" in err
 
 
 def test_demo_writes_one_json_object_a_line(results: tuple[Path, dict[Scenario, ScenarioResult]]) -> None:
@@ -160,3 +191,230 @@ def test_a_missed_promise_is_shown_in_red(results: tuple[Path, dict[Scenario, Sc
     text = console.export_text(styles=True)
     assert "NOT CERTIFIED" in text
     assert "\x1b[1;31m" in text
+
+
+# The commands that run things.
+
+SMALL = ("--net", "mlp-8", "--epochs", "2", "--tasks", "2", "--device", "cpu")
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(cli.app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_names_and_explains_every_option(call: Call, path: tuple[str, ...]) -> None:
+    code, text, _ = call(*path, "--help")
+    assert code == 0
+    for parameter in COMMANDS[path].params:
+        if parameter.name != "help":
+            assert parameter.help, f"{parameter.name} is not explained"
+            assert max(parameter.opts, key=len).lower() in text.lower()
+    assert COMMANDS[path].help.strip().split("\n")[0][:40] in text
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("run", "dataset scenario method seeds keep epochs tasks net set config device out resume"),
+        ("reproduce", "seeds epochs only device out docs show"),
+        ("report", "out"),
+        ("bench", "rounds json"),
+        ("data list", ""),
+        ("data get", ""),
+    ],
+)
+def test_options_keep_the_names_that_others_script_against(path: str, names: str) -> None:
+    found = {option for p in COMMANDS[tuple(path.split())].params for option in p.opts if option.startswith("--")}
+    assert found - {"--help"} == {f"--{name}" for name in names.split()}
+
+
+def test_run_leaves_what_it_is_known_to_leave(call: Call, tmp_path: Path) -> None:
+    arguments = ("--dataset", "digits", "--scenario", "class", "--method", "intercontinet", "--keep", "0.7")
+    code, out, err = call("run", *arguments, "--seeds", "2", *SMALL, "--out", "here")
+    assert (code, err) == (0, ""), out
+    assert "Left in here. Look at it with: intercontinet report here" in out
+    summary = json.loads(Path("here/summary.json").read_text())
+    found = [summary[name] for name in ("dataset", "scenario", "method", "keep", "net", "complete")]
+    assert found == ["digits", "class", "intercontinet", 0.7, "mlp-8", True]
+    assert set(summary["versions"]) == {"intercontinet", "python", "torch", "numpy"}
+    assert summary["hardware"]["device"] == "cpu"
+    assert summary["tasks"] == ["0/1/2/3/4", "5/6/7/8/9"]
+    for seed, own in enumerate(summary["seeds"]):
+        assert own["seed"] == seed and own["seconds"] > 0
+        assert [len(row) for row in own["accuracy_matrix"]] == [2, 2]
+        assert own["average_accuracy"] == pytest.approx(sum(own["accuracy_matrix"][-1]) / 2)
+        for floor, task in zip(own["floors"], summary["tasks"], strict=True):
+            assert set(floor) == {"task", "certified", "total", "accuracy", "kept"}
+            assert floor["task"] == task and 0 <= floor["certified"] <= floor["total"] and floor["accuracy"] <= 1
+        folder = Path(f"here/seed-{seed}")
+        assert {path.name for path in folder.iterdir()} == {"model.safetensors", "model.icn", "metrics.jsonl"}
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert [line["event"] for line in lines] == ["epoch", "epoch", "task"] * 2
+        assert lines[-1]["accuracy"] == own["accuracy_matrix"][-1]
+        assert call("verify", folder / "model.safetensors", folder / "model.icn")[0] == 0
+    config = json.loads(Path("here/config.json").read_text())["config"]
+    assert (config["seeds"], config["settings"]["keep"]) == ([0, 1], 0.7)
+    assert call("report", "here") == (0, "Wrote here/report.html\n", "")
+    assert "InterContiNet, enforced" in Path("here/report.html").read_text()
+    assert call("report", "here", "--out", "page.html")[0] == 0 and Path("page.html").exists()
+
+
+def test_run_takes_a_file_with_flags_over_it(call: Call) -> None:
+    Path("run.yaml").write_text("method: mas\nscenario: domain\nout: there\nkeep: 0.9\nepochs: 50\n")
+    code, out, _ = call("run", "--config", "run.yaml", *SMALL, "--set", "rate=1e-2", "--set", "strength=0.5")
+    assert code == 0
+    assert "keep is left out: mas promises nothing" in out
+    settings = json.loads(Path("there/summary.json").read_text())["settings"]
+    assert [settings[name] for name in ("rate", "strength", "epochs")] == [0.01, 0.5, 2]
+
+
+def test_run_takes_ones_own_data_from_anywhere(call: Call) -> None:
+    y = np.arange(80) % 4
+    x = (np.random.default_rng(0).normal(size=(80, 5)) + y[:, None]).astype("float32")
+    Path("[my] :cat: data").mkdir()
+    path = Path("[my] :cat: data/[own].npz")
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    code, out, _ = call("run", "--dataset", path, "--method", "sgd", *SMALL)
+    assert code == 0
+    assert f"{path}/task/sgd: task 0/1, train 2/2" in out
+    assert "Left in runs/[own]-task-sgd." in out
+    assert call("report", "runs/[own]-task-sgd")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("run --dataset mnits --out x", "did you mean 'mnist'"),
+        ("run --dataset digits --scenario tsk --out x", "did you mean 'task'"),
+        ("run --method ewk --out x", "did you mean 'ewc'"),
+        ("run --net mpl-8 --out x", "there is no net 'mpl-8'"),
+        ("run --seeds none --out x", "seeds is 'none'"),
+        ("run --keep 2 --out x", "keep is 2.0"),
+        ("run --epochs 0 --out x", "epochs is 0"),
+        ("run --tasks 7 --out x", "too few for 7 task(s)"),
+        ("run --set rat=3 --out x", "did you mean 'rate'"),
+        ("run --config missing.yaml --out x", "missing.yaml"),
+        ("run --device tpu --out x", "there is no device 'tpu'"),
+        ("run --dataset mnist --out x", "mnist"),
+        ("reproduce tabel1", "did you mean 'table1'"),
+        ("reproduce tabel1 --show", "did you mean 'table1'"),
+        ("reproduce table1 --only ewk", "no cell of table1 is called ewk"),
+        ("reproduce table1 --seeds 0", "seeds is 0"),
+        ("report nowhere", "nowhere"),
+        ("report .", "."),
+        ("data get mnits", "did you mean 'mnist'"),
+        ("bench --rounds 0", "rounds is 0"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2_and_leaves_no_folder(
+    call: Call, arguments: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
+        raise InvalidData(f"{name} is not here and cannot be downloaded")
+
+    monkeypatch.setattr("intercontinet.tasks.streams.image_set", refuse)
+    code, _, err = call(*arguments.split())
+    assert code == 2
+    assert words in err
+    assert re.fullmatch(r"error: [^\n]+\n", err)
+    assert not Path("x").exists()
+
+
+def test_bad_flags_exit_2(call: Call) -> None:
+    for arguments in ("run --epochs many", "run --sed 3", "reproduce", "nothing", "data fetch"):
+        assert call(*arguments.split())[0] == 2
+
+
+def test_run_says_how_to_go_on_with_a_folder_and_who_is_in_it(call: Call) -> None:
+    go = ("run", *SMALL, "--method", "sgd", "--out", "x")
+    assert "--resume" in call(*go, "--resume")[2]
+    assert call(*go)[0] == 0
+    assert call(*go)[0] == 2
+    assert call(*go, "--resume")[0] == 0
+    code, _, err = call(*go, "--resume", "--seeds", "2")
+    assert code == 2 and "seeds [0], not [0, 1]" in err
+    with held(Path("x")):
+        code, _, err = call(*go, "--resume")
+    assert code == 2 and "another process" in err
+
+
+def test_data_list_needs_no_data(call: Call, tmp_path: Path) -> None:
+    code, out, _ = call("data", "list")
+    assert code == 0
+    for name in ("mnist", "fashion-mnist", "cifar-10", "cifar-100"):
+        assert re.search(rf"│ {name} .* no ", out)
+    assert f"They are kept in {tmp_path / 'data'};" in out
+    assert not (tmp_path / "data").exists()
+
+
+def test_data_get_downloads_and_reads_what_is_named(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[str] = []
+
+    def download(name: str) -> Path:
+        got.append(f"download {name}")
+        return Path(name)
+
+    monkeypatch.setattr("intercontinet.tasks.download", download)
+    monkeypatch.setattr("intercontinet.tasks.image_set", lambda name: got.append(f"read {name}"))
+    assert call("data", "get", "mnist", "cifar-10")[1] == "mnist: mnist\ncifar-10: cifar-10\n"
+    assert got == ["download mnist", "read mnist", "download cifar-10", "read cifar-10"]
+    got.clear()
+    assert call("data", "get", "all")[0] == 0
+    assert len(got) == 8
+
+
+@pytest.fixture
+def tiny_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Table 1, on digits, with two cells."""
+    plans = (Plan("digits", "domain", "intercontinet"), Plan("digits", "domain", "sgd"))
+    monkeypatch.setitem(STUDIES, "table1", Study(plans, 2))
+    monkeypatch.setitem(TABLES, "table1", ("digits", "Table 1: Split Digits"))
+
+
+def test_reproduce_runs_what_is_missing_and_shows_it_all(call: Call, tiny_study: None) -> None:
+    go = ("reproduce", "table1", "--epochs", "2", "--device", "cpu")
+    code, out, _ = call(*go, "--only", "sgd")
+    assert code == 0
+    assert "results/table1/domain-sgd-seeds-0-1.json" in out
+    assert re.search(r"domain .*SGD .* ± ", out)
+    assert "1 cell(s) in" in out
+    code, out, _ = call(*go)
+    assert code == 0
+    assert "domain-sgd" not in out and "domain-intercontinet-seeds-0-1.json" in out
+    assert re.search(r"InterContiNet, enforced.* ± .* \d?\.\d\d( \d?\.\d\d){4} ", out), "certified shares of five tasks"
+    before = {path: path.stat().st_mtime_ns for path in Path("results/table1").glob("*.json")}
+    for again in (go, ("reproduce", "table1", "--show")):
+        code, out, _ = call(*again)
+        assert code == 0 and "cell(s)" not in out and "Table 1: Split Digits" in out
+    assert {path: path.stat().st_mtime_ns for path in Path("results/table1").glob("*.json")} == before
+    with held(Path("results/table1")):
+        code, _, err = call(*go, "--seeds", "3")
+    assert code == 2 and "another process" in err
+
+
+def test_reproduce_interrupted_keeps_what_is_done(
+    call: Call, tiny_study: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance = Run.advance
+
+    def interrupted(run: Run, *rest: Any) -> Any:
+        if run.config.method == "sgd":
+            raise KeyboardInterrupt
+        return advance(run, *rest)
+
+    go = ("reproduce", "table1", "--epochs", "2", "--seeds", "1", "--device", "cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "advance", interrupted)
+        code, out, _ = call(*go)
+    assert code == 130 and "Interrupted" in out
+    assert [path.name for path in Path("results/table1").glob("*.json")] == ["domain-intercontinet-seeds-0-0.json"]
+    code, out, _ = call(*go)
+    assert code == 0 and "1 cell(s) in" in out

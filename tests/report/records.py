@@ -26,6 +26,7 @@ def record(method: str = "intercontinet", seeds: tuple[int, ...] = (0, 1), **cha
         "keep": keep,
         "net": "mlp-400-400",
         "tasks": tasks,
+        "test_examples": [100 for _ in tasks],
         "settings": {"epochs": 20, "rate": 0.1, "head": "per-task"},
         "commit": "f34dd4f",
         "started": "2026-11-16T10:00:00+00:00",

@@ -76,6 +76,7 @@ def record(seeds: Sequence[Mapping[str, Any]] | None = None, **changes: Any) -> 
             "keep": 0.9 if promises else None,
             "net": "mlp-400-400",
             "tasks": list(TASKS),
+            "test_examples": [100 for _ in TASKS],
             "settings": {"epochs": 30, "rate": 0.001},
             "commit": "0123456789abcdef",
             "started": "2026-11-16T10:00:00+00:00",

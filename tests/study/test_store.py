@@ -127,7 +127,7 @@ def test_a_file_that_is_no_record_is_named(tmp_path: Path, text: bytes, words: s
         ({"variant": 3}, '"variant" is 3, which is no str'),
         ({"keep": "much"}, "\"keep\" is 'much', which is no number"),
         ({"keep": 0.9}, "0.9 was to be kept, but a floor does not say whether it was"),
-        ({"tasks": []}, "floors are not one for each task|accuracies for 0 tasks"),
+        ({"tasks": []}, "test_examples are not one positive number|floors are not one for each task"),
         ({"tasks": ["2/3", "0/1"]}, "floors are not one for each task, in order"),
         ({"seeds": []}, "at least one task and one seed"),
         ({"seeds": finals(0.9) + finals(0.8)}, "every seed once"),

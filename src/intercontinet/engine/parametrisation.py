@@ -41,11 +41,16 @@ class Parametrisation(Protocol):
 class Identity:
     """The values are the parameters."""
 
+    def __init__(self) -> None:
+        self._out = torch.empty(0)
+
     def decode(self, values: Tensor) -> Tensor:
+        if self._out.shape != values.shape:
+            self._out = torch.empty_like(values)
         return values
 
     def pull(self, gradients: Sequence[Tensor]) -> Tensor:
-        return torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1)
+        return torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1, out=self._out)
 
 
 @final
@@ -68,13 +73,14 @@ class Anchored:
     def __init__(self, curvature: Tensor, pull: Tensor) -> None:
         self._curvature, self._pull = curvature, pull
         self._values = curvature
+        self._out = torch.empty_like(curvature)
 
     def decode(self, values: Tensor) -> Tensor:
         self._values = values
         return values
 
     def pull(self, gradients: Sequence[Tensor]) -> Tensor:
-        out = torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1)
+        out = torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1, out=self._out)
         return out.addcmul_(self._curvature, self._values, value=2).sub_(self._pull, alpha=2)
 
 
@@ -116,9 +122,9 @@ class InBox:
         return self._out if self._free is None else self._out.addcmul_(self._free, values)
 
     def pull(self, gradients: Sequence[Tensor]) -> Tensor:
-        out = self._tanh.mul_(self._tanh)
+        out = self._tanh
         for part, gradient in self._pieces.beside(gradients):
-            torch.addcmul(gradient, gradient, part, value=-1, out=part)  # g (1 - tanh^2)
+            torch.ops.aten.tanh_backward.grad_input(gradient, part, grad_input=part)  # g (1 - tanh^2)
         if self._stretch is not None:
             out.mul_(self._stretch if self._free is None else torch.where(self._free > 0, 1, self._stretch))
         return out

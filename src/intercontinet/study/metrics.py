@@ -23,6 +23,15 @@ def average_accuracy(matrix: Matrix) -> float:
     return _mean(matrix[-1])
 
 
+def overall_accuracy(matrix: Matrix, sizes: Sequence[int]) -> float:
+    r""":math:`\sum_j n_j a_{T,j} / \sum_j n_j`: over all test examples of all tasks, after the last one.
+
+    >>> overall_accuracy([[1.0, 0.5], [0.75, 1.0]], [100, 300])
+    0.9375
+    """
+    return sum(size * share for size, share in zip(sizes, matrix[-1], strict=True)) / sum(sizes)
+
+
 def accuracy_so_far(matrix: Matrix) -> list[float]:
     """Mean accuracy over the tasks seen so far, after each one [K]: A_i = 1/(i+1) sum_{j<=i} a[i, j].
 

@@ -239,6 +239,7 @@ class Run:
             "correct": correct,
             "accuracy": floor.accuracy,
             "kept": floor.kept,
+            "data": self._hash_of(lesson.index),  # of what was counted, which may not be there when a run is resumed
         }
 
     def _size(self, memory: Memory, row: int) -> Line | None:
@@ -271,7 +272,7 @@ class Run:
         for line in state.tasks(row):
             floor, task = line["floor"], self.stream.tasks[line["index"]]
             counts = (floor["certified"], floor["total"], floor["correct"])
-            floors.append(TaskFloor(task.name, *counts, task.classes, self.config.keep, self._hash_of(line["index"])))
+            floors.append(TaskFloor(task.name, *counts, task.classes, self.config.keep, floor["data"]))
         return Certificate.of(self.nets.model, region.to("cpu"), floors, method=self.config.method)
 
     def _hash_of(self, index: int) -> str:
@@ -292,6 +293,7 @@ class Run:
             "keep": config.keep,
             "net": config.net,
             "tasks": list(self.stream.names),
+            "test_examples": [len(test.x) for test in self._tests],
             "settings": settings_of(config),
             "commit": machine.commit(),
             "started": state.started,

@@ -15,7 +15,13 @@ from typing import NoReturn, TypeVar, cast
 
 from intercontinet.errors import InvalidData, WriteError
 from intercontinet.files import write_atomically
-from intercontinet.study.metrics import average_accuracy, backward_transfer, forgetting, forward_transfer
+from intercontinet.study.metrics import (
+    average_accuracy,
+    backward_transfer,
+    forgetting,
+    forward_transfer,
+    overall_accuracy,
+)
 from intercontinet.tasks import SCENARIOS
 
 FORMAT, VERSION = "intercontinet run", 1
@@ -49,13 +55,17 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class SeedRecord:
-    """One seed of a run: what tables and figures need of it. ``accuracy_matrix`` is as in :mod:`.metrics`."""
+    """One seed of a run: what tables and figures need of it. ``accuracy_matrix`` is as in :mod:`.metrics`.
+
+    ``average_accuracy`` is the mean over tasks, ``overall_accuracy`` that over all test examples of all tasks.
+    """
 
     seed: int
     seconds: float
     initial_accuracy: tuple[float, ...]
     accuracy_matrix: tuple[tuple[float, ...], ...]
     average_accuracy: float
+    overall_accuracy: float
     forgetting: float | None
     backward_transfer: float | None
     forward_transfer: float | None
@@ -127,13 +137,13 @@ class Cell:
 
     @property
     def mean(self) -> float:
-        """Mean over seeds of the average accuracy, in [0, 1]."""
-        return statistics.fmean(seed.average_accuracy for seed in self.seeds)
+        """Mean over seeds of the overall accuracy, in [0, 1]."""
+        return statistics.fmean(seed.overall_accuracy for seed in self.seeds)
 
     @property
     def std(self) -> float | None:
         """Sample standard deviation over seeds (divisor n - 1); None for a single seed."""
-        return statistics.stdev(seed.average_accuracy for seed in self.seeds) if len(self.seeds) > 1 else None
+        return statistics.stdev(seed.overall_accuracy for seed in self.seeds) if len(self.seeds) > 1 else None
 
     @property
     def certified(self) -> tuple[float, ...] | None:
@@ -290,7 +300,10 @@ def _record(content: Mapping[str, object], source: str) -> Record:
         if not _WORD.fullmatch(word):
             raise _Wrong(f"'{word}' is no name: small letters, digits, dots and dashes")
     tasks = tuple(_is(task, str, "tasks") for task in _get(content, "tasks", list))
-    seeds = tuple(_seed(_is(seed, dict, "seeds"), tasks) for seed in _get(content, "seeds", list))
+    sizes = tuple(_is(size, int, "test_examples") for size in _get(content, "test_examples", list))
+    if len(sizes) != len(tasks) or min(sizes, default=0) < 1:
+        raise _Wrong("test_examples are not one positive number for each task")
+    seeds = tuple(_seed(_is(seed, dict, "seeds"), tasks, sizes) for seed in _get(content, "seeds", list))
     if not tasks or not seeds or len({seed.seed for seed in seeds}) < len(seeds):
         raise _Wrong("it needs at least one task and one seed, and every seed once")
     keep = _optional(content, "keep")
@@ -320,7 +333,7 @@ def _record(content: Mapping[str, object], source: str) -> Record:
     )
 
 
-def _seed(content: Mapping[str, object], tasks: tuple[str, ...]) -> SeedRecord:
+def _seed(content: Mapping[str, object], tasks: tuple[str, ...], sizes: tuple[int, ...]) -> SeedRecord:
     matrix = tuple(_shares(row, len(tasks)) for row in _get(content, "accuracy_matrix", list))
     if len(matrix) not in (1, len(tasks)):
         raise _Wrong(f"accuracy_matrix has {len(matrix)} rows for {len(tasks)} tasks")
@@ -334,6 +347,7 @@ def _seed(content: Mapping[str, object], tasks: tuple[str, ...]) -> SeedRecord:
         initial_accuracy=initial,
         accuracy_matrix=matrix,
         average_accuracy=_number(content, "average_accuracy"),
+        overall_accuracy=overall_accuracy(matrix, sizes),
         forgetting=_optional(content, "forgetting"),
         backward_transfer=_optional(content, "backward_transfer"),
         forward_transfer=_optional(content, "forward_transfer"),

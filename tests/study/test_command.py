@@ -1,0 +1,164 @@
+"""What the commands ask and show: flags over a file over a preset, seeds, a table of a run, a study's results."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from intercontinet.errors import InvalidSetting, WriteError
+from intercontinet.study.command import Asked, asked, epochs_of, outcome, present
+from intercontinet.study.config import METHODS, configure
+from intercontinet.study.store import save_record
+from tests.study.records import finals, record, seed_record
+
+
+def ask(*settings: str, file: Path | None = None, **flags: Any) -> Asked:
+    return asked(flags, settings, file)
+
+
+def shown(thing: object, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True)
+    console.print(thing)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+# What is asked for.
+
+
+def test_nothing_asked_for_is_intervals_on_digits() -> None:
+    wanted = ask(dataset=None, method=None)
+    assert wanted == Asked(configure(), "auto", Path("runs/digits-task-intercontinet"), ())
+
+
+def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "dataset: mnist\nmethod: ewc\nscenario: class\nseeds: 3\nepochs: 4\ntasks: 2\nnet: mlp-5\naugment: false\n"
+        "device: cpu\nout: there\nsettings: {strength: 7, rate: 0.5}\n"
+    )
+    wanted = ask(file=file)
+    config = wanted.config
+    assert (config.dataset, config.method, config.scenario, config.seeds) == ("mnist", "ewc", "class", (0, 1, 2))
+    assert (config.tasks, config.net, wanted.device, wanted.out) == (2, "mlp-5", "cpu", Path("there"))
+    assert [config.settings[name] for name in ("strength", "rate", "epochs", "batch_size")] == [7, 0.5, 4, 128]
+    over = ask("strength=9", file=file, seeds="8,6", epochs=2, out="here", scenario=None).config
+    assert (over.seeds, over.scenario, over.dataset) == ((8, 6), "class", "mnist")
+    assert [over.settings[name] for name in ("strength", "rate", "epochs")] == [9, 0.5, 2]
+
+
+def test_settings_are_read_as_yaml() -> None:
+    settings = ask("rate=1e-3", "later_rate=null", "milestones=[3, 5]", "head=shared", "radii_epochs=0").config.settings
+    found = [settings[name] for name in ("rate", "later_rate", "milestones", "head", "radii_epochs")]
+    assert found == [0.001, None, (3, 5), "shared", 0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("rate", "write NAME=VALUE"),
+        ("=3", "write NAME=VALUE"),
+        ("rate=", "rate is None"),
+        ("rate=[1", "--set rate=[1 is no valid YAML"),
+        ("rats=3", "did you mean 'rate'"),
+        ("milestones=50,90", "milestones is '50,90'; it must be a list of whole numbers"),
+        ("rate=!!python/name:os.system", "no valid YAML"),
+    ],
+)
+def test_a_setting_that_is_none_is_named(setting: str, words: str) -> None:
+    with pytest.raises(InvalidSetting, match=re.escape(words)):
+        ask(setting)
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"),
+    [("3", (0, 1, 2)), (3, (0, 1, 2)), ("3,7,9", (3, 7, 9)), ("5,", (5,)), (" 4 , 2 ", (4, 2)), ([9, 1], (9, 1))],
+)
+def test_seeds_are_how_many_or_which(given: object, seeds: tuple[int, ...]) -> None:
+    assert ask(seeds=given).config.seeds == seeds
+
+
+@pytest.mark.parametrize(
+    "given", ["0", "-1", "many", "", "1.5", 2.5, "1,a", ",", "3,3", "-1,2", [1.7], [None], [True], [], {}, True]
+)
+def test_other_seeds_are_refused(given: object) -> None:
+    with pytest.raises(InvalidSetting, match="seeds"):
+        ask(seeds=given)
+
+
+def test_keep_is_for_methods_that_promise_and_others_are_told() -> None:
+    assert ask(keep=0.5).config.keep == 0.5
+    plain = ask(keep=0.5, method="mas")
+    assert plain.config.keep is None
+    assert plain.notes == ("keep is left out: mas promises nothing",)
+    with pytest.raises(InvalidSetting, match="did you mean 'mas'"):
+        ask(keep=0.5, method="mass")
+
+
+def test_a_run_on_ones_own_data_is_named_after_the_file() -> None:
+    assert ask(dataset="my/own.npz", method="sgd", scenario="class").out == Path("runs/own-class-sgd")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_epochs_are_counted_over_all_phases(method: str) -> None:
+    assert epochs_of(configure(method=method, epochs=7)) == 7
+
+
+# What is shown.
+
+
+def test_a_run_is_shown_a_row_a_seed_and_a_missed_promise_in_red() -> None:
+    seeds = [seed_record(3, certified=(90, 80), kept=(True, False)), seed_record(12, final=0.5, certified=(7, 6))]
+    text = shown(outcome(record(seeds, method="intercontinet")))
+    assert "mnist, task-incremental, InterContiNet, enforced" in text
+    assert re.search(r"3 .*90\.00%.*0\.900.*\x1b\[31m *0\.800\x1b\[0m.*2\.0", text)
+    assert re.search(r"12 .*50\.00%.*0\.070.*0\.060", text)
+
+
+def test_methods_without_a_promise_and_runs_without_an_end_have_blanks() -> None:
+    assert re.search(r"0 .*90\.00%.* - .* - ", shown(outcome(record(finals(0.9)))))
+    begun: dict[str, Any] = {"seed": 5, "average_accuracy": None, "forgetting": None, "floors": [], "seconds": 0.0}
+    assert "│    5 │          │            │     │     │     0.0 │" in shown(outcome(record([begun])))
+
+
+def presented(study: str, folder: Path) -> str:
+    console = Console(file=io.StringIO(), width=140)
+    present(study, folder / "results", folder / "docs", console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_table_is_shown_beside_the_papers(tmp_path: Path) -> None:
+    assert "not run" in presented("table1", tmp_path)
+    save_record(tmp_path / "results" / "table1", record(finals(0.98, 0.99)))
+    text = presented("table1", tmp_path)
+    assert re.search(r"EWC .*98\.50 ± 0\.71.*±", text)
+    assert not (tmp_path / "docs").exists()
+
+
+@pytest.mark.parametrize(("study", "drawn"), [("figure3", {"figure3"}), ("figure4", {"figure4", "figure5"})])
+def test_a_figure_is_drawn_where_there_is_something_to_draw(tmp_path: Path, study: str, drawn: set[str]) -> None:
+    assert "holds no records yet" in presented(study, tmp_path)
+    point = {"task": 0, "phase": "centres", "epoch": 1, "current": 0.9, "first": 0.8, "sum_of_radii": 3.0}
+    content = (
+        record([seed_record(certified=(9, 8), curve=[point])], dataset="fashion-mnist", scenario="domain",
+               method="intercontinet-published", variant="keep-0.9")
+        if study == "figure3"
+        else record(dataset="cifar-100")
+    )  # fmt: skip
+    save_record(tmp_path / "results" / study, content)
+    assert str(tmp_path / "docs" / "images") in presented(study, tmp_path)
+    found = {path.name for path in (tmp_path / "docs" / "images").iterdir()}
+    assert found == {f"{name}.{ending}" for name in drawn for ending in ("png", "svg", "csv")}
+
+
+def test_figures_need_a_folder_that_can_be_made(tmp_path: Path) -> None:
+    save_record(tmp_path / "results" / "figure4", record(dataset="cifar-100"))
+    (tmp_path / "docs").write_text("in the way")
+    with pytest.raises(WriteError, match="--docs"):
+        presented("figure4", tmp_path)

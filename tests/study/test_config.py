@@ -1,0 +1,333 @@
+"""Configurations: presets say what the paper says, slips are named, and epochs are shared out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from intercontinet.errors import InvalidSetting
+from intercontinet.learners.ewc import EWC
+from intercontinet.learners.intercontinet import Hyperrectangles
+from intercontinet.study.config import (
+    METHODS,
+    PRESETS,
+    build_method,
+    configure,
+    load_preset,
+    read_config,
+    read_preset,
+    read_yaml,
+)
+from intercontinet.tasks import SCENARIOS
+
+SOURCE = Path(__file__).parents[3] / "shared" / "paper.tex"
+INTERVALS = ("intercontinet", "intercontinet-published")
+NAMES = {"L2": "l2", "EWC": "ewc", "Synaptic Intelligence": "si", "MAS": "mas", "LwF": "lwf"}
+SETTINGS = {r"$\lambda$": "strength", r"$\alpha$": "strength", "temperature": "temperature"}
+SHORT = {"IT": "task", "ID": "domain", "IC": "class"}
+
+Baselines = dict[tuple[str, str], float]
+BASELINES: dict[str, Baselines] = {  # Tables 4, 5 and 6
+    "mnist": {
+        ("l2", "strength"): 0.1, ("ewc", "strength"): 2048, ("si", "strength"): 2048, ("mas", "strength"): 1,
+        ("lwf", "temperature"): 0.5, ("lwf", "strength"): 0.5,
+    },
+    "cifar-10": {
+        ("l2", "strength"): 0.05, ("ewc", "strength"): 0.05, ("si", "strength"): 1.0, ("mas", "strength"): 0.005,
+        ("lwf", "temperature"): 1.0, ("lwf", "strength"): 1.0,
+    },
+    "cifar-100": {
+        ("l2", "strength"): 0.005, ("ewc", "strength"): 0.0005, ("si", "strength"): 0.1, ("mas", "strength"): 0.0005,
+        ("lwf", "temperature"): 1.0, ("lwf", "strength"): 0.5,
+    },
+}  # fmt: skip
+LABELS = {"mnist": "tab:baseline_mnist_hps", "cifar-10": "tab:baseline_c10_hps", "cifar-100": "tab:baseline_c100_hps"}
+BOXES = {  # Table 7: keep, rates of centres and radii, first radius
+    ("mnist", "task"): (0.9, 1.0, 100, 1),
+    ("mnist", "domain"): (0.8, 1.0, 1000, 1),
+    ("mnist", "class"): (0.8, 0.001, 1.0, 1),
+    ("fashion-mnist", "task"): (0.9, 0.001, 100, 1),
+    ("fashion-mnist", "domain"): (0.8, 0.001, 10, 1),
+    ("fashion-mnist", "class"): (0.9, 0.001, 0.1, 1),
+    ("cifar-10", "task"): (0.1, 0.1, 0.1, 0.1),
+    ("cifar-10", "domain"): (0.1, 0.1, 1e-10, 0.1),
+    ("cifar-10", "class"): (0.1, 0.1, 1e-20, 0.1),
+    ("cifar-100", "task"): (0.05, 0.001, 100, 0.5),
+}
+
+
+# The presets.
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_method_of_every_preset_configures_in_every_scenario(name: str) -> None:
+    assert load_preset(name).name == name
+    for method, kind in METHODS.items():
+        for scenario in SCENARIOS:
+            config = configure(name, scenario, method)
+            assert build_method(config) is not None
+            assert {key: config.settings[key] for key in kind.fixed} == kind.fixed
+            assert (config.keep is None) == (method not in INTERVALS)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "table"),
+    [("mnist", "mnist"), ("fashion-mnist", "mnist"), ("cifar-10", "cifar-10"), ("cifar-100", "cifar-100")],
+)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_baselines_are_those_of_tables_4_to_6(dataset: str, table: str, scenario: str) -> None:
+    for (method, setting), value in BASELINES[table].items():
+        assert configure(dataset, scenario, method).settings[setting] == value, method
+    strengths = [configure(dataset, scenario, method).settings["strength"] for method in ("ewc", "oewc")]
+    assert strengths[0] == strengths[1], "the paper gives one for both"
+
+
+@pytest.mark.parametrize(("dataset", "scenario"), BOXES)
+@pytest.mark.parametrize("method", INTERVALS)
+def test_intervals_are_those_of_table_7(dataset: str, scenario: str, method: str) -> None:
+    settings = configure(dataset, scenario, method).settings
+    found = tuple(settings[name] for name in ("keep", "rate", "radii_rate", "radius"))
+    assert found == BOXES[dataset, scenario]
+    assert (settings["optimizer"], settings["radii_start"], settings["batch_size"]) == ("sgd", 5.0, 128)
+    assert settings["head"] == ("per-task" if scenario == "task" else "shared")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "rate", "epochs", "milestones", "net"),
+    [
+        ("mnist", 0.001, 30, (), "mlp-400-400"),
+        ("fashion-mnist", 0.001, 30, (), "mlp-400-400"),
+        ("cifar-10", 0.01, 100, (50, 90), "alexnet"),
+        ("cifar-100", 0.01, 100, (50, 90), "alexnet"),
+    ],
+)
+def test_schedules_are_those_of_the_papers_text(
+    dataset: str, rate: float, epochs: int, milestones: tuple[int, ...], net: str
+) -> None:
+    for method in ("sgd", "l2", "ewc", "oewc", "si", "mas", "lwf"):
+        config = configure(dataset, "class", method)
+        found = tuple(config.settings[name] for name in ("optimizer", "rate", "epochs", "batch_size", "milestones"))
+        assert found == ("sgd", rate, epochs, 128, milestones), method
+        assert config.net == net
+    boxes = configure(dataset, "class", "intercontinet").settings
+    assert boxes["centre_epochs"] + boxes["radii_epochs"] == epochs
+    assert configure(dataset, "class", "offline").settings["epochs"] == 100
+
+
+def rows_of(source: str, label: str) -> list[list[str]]:
+    """The cells of the table with this label, a list a row."""
+    body = source.split(rf"\label{{{label}}}")[1].split(r"\bottomrule")[0].split(r"\midrule", 1)[1]
+    body = re.sub(r"\\midrule|\\multirow\{\d\}\{=\}", "", body)
+    return [[cell.strip(" {}\n") for cell in row.split("&")] for row in body.split(r"\\") if row.strip()]
+
+
+def number(cell: str) -> float:
+    power = re.fullmatch(r"10\^\{(-\d+)\}", cell.strip("$"))
+    return float(f"1e{power[1]}") if power else float(cell.strip("$"))
+
+
+def test_the_tables_above_are_the_papers() -> None:
+    if not SOURCE.exists():
+        pytest.skip("the paper's source, paper.tex, is not at hand: its settings were not read again")
+    source = SOURCE.read_text(encoding="utf-8")
+    for dataset, label in LABELS.items():
+        found, method = {}, ""
+        for name, setting, value in rows_of(source, label):
+            method = NAMES[name] if name else method
+            found[method, SETTINGS[setting]] = number(value)
+        assert found == BASELINES[dataset]
+    boxes, dataset = {}, ""
+    for name, setting, *values in rows_of(source, "tab:interval_hyperparams"):
+        dataset = name.lower().replace("fashionmnist", "fashion-mnist") or dataset
+        boxes[dataset, SHORT[setting]] = tuple(number(value) for value in values)
+    assert boxes == BOXES
+
+
+# Slips.
+
+
+@pytest.mark.parametrize(
+    ("preset", "wrong", "right"),
+    [
+        ({"nett": "alexnet"}, "nett", "net"),
+        ({"shared": {"epoch": 3}}, "epoch", "epochs"),
+        ({"methods": {"ewk": {}}}, "ewk", "ewc"),
+        ({"methods": {"ewc": {"strenght": 3}}}, "strenght", "strength"),
+        ({"methods": {"ewc": {"tesk": {}}}}, "tesk", "task"),
+        ({"methods": {"ewc": {"task": {"strenght": 3}}}}, "strenght", "strength"),
+        ({"methods": {"sgd": {"keeps": 3}}}, "keeps", None),
+    ],
+)
+def test_a_misspelt_key_is_named_with_the_nearest_right_one(
+    preset: dict[str, Any], wrong: str, right: str | None
+) -> None:
+    with pytest.raises(InvalidSetting, match="preset 'mine'") as caught:
+        read_preset("mine", preset)
+    assert f"there is no '{wrong}'" in str(caught.value)
+    assert (f"did you mean '{right}'" in str(caught.value)) == (right is not None)
+
+
+@pytest.mark.parametrize(
+    "preset", [{"shared": 3}, {"methods": ["ewc"]}, {"methods": {"ewc": 5}}, {"methods": {"ewc": {"task": "hard"}}}]
+)
+def test_what_should_be_a_mapping_must_be_one(preset: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting, match="must be a mapping"):
+        read_preset("mine", preset)
+
+
+@pytest.mark.parametrize("preset", [{"net": 5}, {"augment": "maybe"}])
+def test_a_preset_of_wrong_types_is_refused(preset: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting, match="it must be"):
+        read_preset("mine", preset)
+
+
+def test_empty_parts_of_a_preset_say_nothing() -> None:
+    preset = read_preset("mine", {"shared": None, "methods": {"sgd": None, "ewc": {"task": None, "strength": 3}}})
+    assert preset.settings("ewc", "task") == {"strength": 3}
+    assert preset.settings("sgd", "task") == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"method": "ewk"}, "did you mean 'ewc'"),
+        ({"scenario": "domian"}, "did you mean 'domain'"),
+        ({"seeds": ()}, "at least one"),
+        ({"seeds": (1, 1)}, "none twice"),
+        ({"seeds": (-1,)}, "none negative"),
+        ({"seeds": (2**63,)}, "below"),
+        ({"settings": {"rates": 1}}, "has no setting 'rates' (did you mean 'rate'?)"),
+        ({"settings": {3: 1}}, "has no setting '3'"),
+        ({"method": "sgd", "settings": {"keep": 0.9}}, "method 'sgd' has no setting 'keep'"),
+        ({"method": "ewc", "settings": {"online": True}}, "choose another method"),
+        ({"method": "offline", "settings": {"heads": [[0, 1]]}}, "choose another method"),
+        ({"settings": {"rate": "fast"}}, "rate is 'fast'; it must be a number"),
+        ({"settings": {"rate": None}}, "rate is None; it must be a number"),
+        ({"settings": {"rate": True}}, "rate is True; it must be a number"),
+        ({"settings": {"rate": [1]}}, "rate is (1,); it must be a number"),
+        ({"settings": {"rate": -1}}, "rate is -1; it must be a positive number"),
+        ({"settings": {"rate": float("nan")}}, "rate is nan; it must be a number"),
+        ({"method": "ewc", "settings": {"strength": float("inf")}}, "strength is inf; it must be a number"),
+        ({"method": "ewc", "settings": {"decay": None}}, "decay is None"),
+        ({"settings": {"batch_size": 1.5}}, "batch_size is 1.5; it must be a whole number"),
+        ({"settings": {"enforce": "yes"}}, "enforce"),
+        ({"settings": {"milestones": 5}}, "milestones is 5; it must be a list of whole numbers"),
+        ({"settings": {"milestones": ["a"]}}, "milestones is ('a',); it must be a list of whole numbers"),
+        ({"settings": {"optimizer": "lbfgs"}}, "optimizer is 'lbfgs'"),
+        ({"settings": {"keep": 1.5}}, "keep is 1.5"),
+        ({"epochs": 0}, "epochs is 0"),
+    ],
+)
+def test_what_makes_no_sense_is_named(asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidSetting, match=re.escape(words)):
+        configure(**asked)
+
+
+def test_a_preset_that_is_not_there_is_named() -> None:
+    with pytest.raises(InvalidSetting, match="did you mean 'mnist'"):
+        load_preset("mnits")
+
+
+# What is asked for goes before the preset.
+
+
+def test_settings_go_before_the_preset_and_the_rest_stays() -> None:
+    config = configure("mnist", "domain", "ewc", settings={"strength": 5, "milestones": [2, 4]}, net="mlp-8", tasks=3)
+    assert (config.settings["strength"], config.settings["rate"]) == (5, 0.001)
+    assert config.settings["milestones"] == (2, 4)
+    assert (config.net, config.tasks, config.augment) == ("mlp-8", 3, False)
+    assert config.record()["settings"]["milestones"] == [2, 4]
+    method = build_method(config)
+    assert isinstance(method, EWC)
+    assert method.strength == 5
+
+
+def test_numbers_that_yaml_takes_for_words_are_numbers() -> None:
+    values = read_yaml("{rate: 1e-4, radii_rate: 2.5E2}", "here")
+    assert values == {"rate": "1e-4", "radii_rate": "2.5E2"}
+    settings = configure(settings=values).settings
+    assert (settings["rate"], settings["radii_rate"]) == (1e-4, 250.0)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "net"), [("permuted-mnist", "mlp-400-400"), ("rotated-mnist", "mlp-400-400"), ("my/own.npz", "mlp-100")]
+)
+def test_other_data_takes_the_preset_of_data_like_it(dataset: str, net: str) -> None:
+    assert configure(dataset).net == net
+
+
+@pytest.mark.parametrize(("epochs", "centres", "radii"), [(30, 20, 10), (6, 4, 2), (2, 1, 1), (1, 1, 0), (60, 40, 20)])
+def test_epochs_are_shared_out_between_centres_and_radii(epochs: int, centres: int, radii: int) -> None:
+    config = configure("digits", "task", "intercontinet", epochs=epochs)
+    assert (config.settings["centre_epochs"], config.settings["radii_epochs"]) == (centres, radii)
+    method = build_method(config)
+    assert isinstance(method, Hyperrectangles)
+    assert method.settings.centre_epochs == centres
+
+
+@pytest.mark.parametrize("method", ["sgd", "intercontinet"])
+@pytest.mark.parametrize(
+    ("epochs", "milestones"), [(100, (50, 90)), (10, (5, 9)), (200, (100, 180)), (1, (1, 1)), (2, (1, 2))]
+)
+def test_milestones_move_with_the_epochs_and_never_before_the_first(
+    method: str, epochs: int, milestones: tuple[int, ...]
+) -> None:
+    settings = configure("cifar-10", "task", method, epochs=epochs).settings
+    assert settings["milestones"] == milestones
+    if method == "sgd":
+        assert settings["epochs"] == epochs
+
+
+# YAML files.
+
+
+def write(folder: Path, content: str) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_a_file_is_read_and_empty_values_are_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path, "method: ewc\nseeds: [3, 7]\ntasks:\nkeep: 1\nsettings: {strength: 5}\n")
+    assert read_config(path) == {"method": "ewc", "seeds": [3, 7], "keep": 1, "settings": {"strength": 5}}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("epoch: 3", "there is no 'epoch' (did you mean 'epochs'?)"),
+        ("- 3", "must be a mapping"),
+        ("3: 4", "must be a mapping"),
+        ("", "must be a mapping"),
+        ("settings: 3", "'settings' must be a mapping"),
+        ("method: [", "no valid YAML"),
+        ("method: !!python/object/apply:os.system ['true']", "no valid YAML"),
+        ("epochs: many", "epochs is 'many'; it must be a whole number"),
+        ("epochs: 2.5", "epochs is 2.5; it must be a whole number"),
+        ("tasks: true", "tasks is True; it must be a whole number"),
+        ("keep: most", "keep is 'most'; it must be a number"),
+        ("net: 5", "net is 5; it must be a word"),
+        ("dataset: 5", "dataset is 5; it must be a word"),
+        ("scenario: [task]", "it must be a word"),
+        ("method: {a: 1}", "it must be a word"),
+        ("device: 0", "it must be a word"),
+        ("out: 5", "it must be a word"),
+        ("augment: maybe", "augment is 'maybe'; it must be true or false"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, content: str, words: str) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(InvalidSetting, match=re.escape(words)) as caught:
+        read_config(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x9f")
+    for path in (tmp_path, tmp_path / "missing.yaml", tmp_path / "binary.yaml"):
+        with pytest.raises(InvalidSetting, match="cannot read"):
+            read_config(path)

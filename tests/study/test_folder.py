@@ -1,0 +1,345 @@
+"""Run folders: taken up again they end with the same bits, whatever stopped them; and nobody writes into another's."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import intercontinet as icn
+from intercontinet.cli import app
+from intercontinet.errors import InvalidData, InvalidSetting, WriteError
+from intercontinet.files import load_weights, seal, unseal
+from intercontinet.study.config import configure
+from intercontinet.study.folder import CHECKPOINT, CONFIG, held, leave, read_config, resume, start
+from intercontinet.study.run import Run, State
+from intercontinet.tasks import Scenario, Stream, stream
+
+SMALL = ("--scenario", "domain", "--net", "mlp-8", "--epochs", "2", "--device", "cpu")
+HANGS_IN_THE_THIRD_TASK = """
+import time
+from intercontinet.cli import main
+from intercontinet.report.live import Live
+
+def hear(progress):
+    if (progress.task, progress.phase) == ("4/5", "radii"):
+        print("now", flush=True)
+        time.sleep(600)
+
+Live.listener = lambda *_: hear
+main()
+"""
+
+
+@cache
+def few(dataset: str, scenario: Scenario, *, tasks: int | None) -> Stream:
+    """A quarter of the examples."""
+    whole = stream(dataset, scenario, tasks=tasks)
+    return replace(whole, tasks=[replace(task, train=(task.train[0][::4], task.train[1][::4])) for task in whole.tasks])
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERCONTINET_COMMIT", "0123abcd")
+    monkeypatch.setattr("intercontinet.study.run.stream", few)
+
+
+def go(folder: Path, *more: str, code: int = 0) -> str:
+    """``intercontinet run`` on a few small things; what it says. Its errors are raised."""
+    done = CliRunner().invoke(app, ["run", *SMALL, *more, "--out", str(folder)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def small(method: str = "intercontinet", seeds: tuple[int, ...] = (0,), tasks: int = 2, **changes: Any) -> Run:
+    config = configure("digits", "domain", method, seeds, tasks, net="mlp-8", epochs=2, **changes)
+    return Run(config, "cpu")
+
+
+def left_in(folder: Path) -> dict[str, Any]:
+    """All that a run leaves but for times and checkpoint: bytes, and what JSON says."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.suffix in (".icn", ".safetensors") and name != CHECKPOINT:
+            found[name] = path.read_bytes()
+        elif path.name == "metrics.jsonl":
+            found[name] = [timeless(json.loads(line)) for line in path.read_text().splitlines()]
+        elif path.suffix == ".json":
+            found[name] = timeless(json.loads(path.read_text()))
+        else:
+            assert path.is_dir() or name in (".lock", CHECKPOINT), f"{name} was left behind"
+    return found
+
+
+def timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: timeless(part) for name, part in value.items() if name not in ("seconds", "started")}
+    return [timeless(part) for part in value] if isinstance(value, list) else value
+
+
+# Stopped and taken up again.
+
+
+@pytest.mark.parametrize("method", ["ewc", "si", "lwf", "adam", "offline", "intercontinet"])
+def test_resumed_after_any_task_it_ends_with_the_same_bits(method: str, tmp_path: Path) -> None:
+    def run() -> Run:
+        return small(method, (0, 3), 3)
+
+    whole = run()
+    (tmp_path / "whole").mkdir()
+    start(tmp_path / "whole", whole)
+    states = [whole.begin()]
+    while states[-1].done < whole.lessons:
+        states.append(whole.advance(states[-1]))
+    leave(tmp_path / "whole", whole, states[-1])
+    expected = left_in(tmp_path / "whole")
+    assert len(expected) == 2 + 2 * (3 if method == "intercontinet" else 2)
+    for stopped in range(len(states)):
+        folder = tmp_path / f"{stopped}"
+        folder.mkdir()
+        start(folder, run())
+        if stopped:
+            leave(folder, run(), states[stopped])
+        again = run()
+        state = resume(folder, again)
+        assert (0 if state is None else state.done) == stopped
+        state = again.begin() if state is None else state
+        while state.done < again.lessons:
+            state = again.advance(state)
+        leave(folder, again, state)
+        assert left_in(folder) == expected
+
+
+def test_killed_in_mid_task_it_is_resumed_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "killed"
+    command = [sys.executable, "-c", HANGS_IN_THE_THIRD_TASK, "run", *SMALL, "--out", str(folder)]
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=alone, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "now\n"
+            with pytest.raises(InvalidSetting, match="another process"), held(folder):
+                pass
+        finally:
+            process.kill()
+    monkeypatch.setattr("intercontinet.study.run.stream", stream)
+    assert len((folder / "seed-0" / "metrics.jsonl").read_text().splitlines()) == 2 * 3, "two tasks"
+    go(folder, "--resume")
+    go(tmp_path / "unbroken")
+    assert left_in(folder) == left_in(tmp_path / "unbroken")
+
+
+def test_ctrl_c_loses_the_task_in_hand_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, advance = tmp_path / "interrupted", Run.advance
+
+    def interrupted(run: Run, state: State, *rest: Any) -> State:
+        if state.done == 1:
+            raise KeyboardInterrupt
+        return advance(run, state, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "advance", interrupted)
+        said = go(folder, "--tasks", "2", code=130)
+    assert "Interrupted after 1 of 2 task(s)" in said and "--resume" in said
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["complete"] is False and len(summary["seeds"][0]["accuracy_matrix"]) == 1
+    go(folder, "--tasks", "2", "--resume")
+    go(tmp_path / "unbroken", "--tasks", "2")
+    assert left_in(folder) == left_in(tmp_path / "unbroken")
+
+
+def test_a_certificate_names_the_data_that_was_counted_even_if_it_changes_before_the_rest_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small()
+    start(tmp_path, run)
+    first = run.advance(run.begin())
+    leave(tmp_path, run, first)
+    monkeypatch.setattr("intercontinet.study.run.stream", stream)  # all examples, now
+    again = small()
+    state = resume(tmp_path, again)
+    assert state is not None
+    before, after = run.certificate(first, 0), again.certificate(again.advance(state), 0)
+    assert before is not None and after is not None
+    assert before.tasks[0] == after.tasks[0]
+
+
+def test_a_finished_run_is_shown_again_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go(tmp_path, "--tasks", "2")
+    (tmp_path / "summary.json").unlink()
+    monkeypatch.setattr(Run, "advance", lambda *_: pytest.fail("it was run again"))
+    assert "Left in" in go(tmp_path, "--tasks", "2", "--resume")
+    assert json.loads((tmp_path / "summary.json").read_text())["complete"] is True
+
+
+# A disk that fills up.
+
+
+def test_a_full_disk_at_any_write_is_told_and_the_folder_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(tmp_path / "whole", "--tasks", "2")
+    expected = left_in(tmp_path / "whole")
+    real, room = os.fsync, [0]
+
+    def filling(handle: int) -> None:
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", filling)
+    files = 1 + 3 + 2 * 5  # config; then neither certificate nor checkpoint yet; then all five after each task
+    for writes in range(files):
+        folder, room[0] = tmp_path / f"{writes}", writes
+        with pytest.raises(WriteError, match="No space left"):
+            go(folder, "--tasks", "2")
+        room[0] = 100
+        go(folder, "--tasks", "2", *(["--resume"] if writes else []))  # at first not even the request was noted
+        assert left_in(folder) == expected, f"after {writes} write(s)"
+    room[0] = files
+    go(tmp_path / "enough", "--tasks", "2")
+
+
+def test_folders_that_cannot_be_made_are_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(WriteError, match="--out"), held(tmp_path / "file" / "run"):
+        pass
+    run = small("sgd")
+    (tmp_path / "seed-0").write_text("in the way")
+    with pytest.raises(WriteError, match="seed-0"):
+        leave(tmp_path, run, run.begin())
+
+
+# Whose folder it is.
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with held(tmp_path):
+        with pytest.raises(InvalidSetting, match="another process is at work"), held(tmp_path):
+            pass
+        with pytest.raises(InvalidSetting, match="another process is at work"):
+            go(tmp_path)
+    with held(tmp_path):
+        pass
+
+
+def test_a_run_is_not_started_over_another(tmp_path: Path) -> None:
+    start(tmp_path, small())
+    with pytest.raises(InvalidSetting, match="--resume"):
+        start(tmp_path, small())
+
+
+def test_there_must_be_a_run_to_go_on_with(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="leave --resume out"):
+        resume(tmp_path, small())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seeds": (0, 1)}, "seeds [0], not [0, 1]"),
+        ({"method": "ewc"}, "method intercontinet, not ewc"),
+        ({"tasks": 3}, "tasks 2, not 3"),
+        ({"settings": {"rate": 0.5}}, "settings {'rate': 0.1}, not {'rate': 0.5}"),
+    ],
+)
+def test_a_changed_request_is_refused_and_the_difference_named(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    start(tmp_path, small())
+    with pytest.raises(InvalidSetting) as caught:
+        resume(tmp_path, small(**change))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": 2, "intercontinet": "9.9"}, "version 2; written by intercontinet 9.9"),
+        ({"version": "1"}, "another version"),
+        ({"format": "somebody's folder"}, "somebody's folder"),
+        ({"config": [1]}, "another version"),
+    ],
+)
+def test_a_folder_of_another_version_is_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    start(tmp_path, small())
+    path = tmp_path / CONFIG
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InvalidSetting) as caught:
+        resume(tmp_path, small())
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"{}", b'{"format": 1}', b"\xff\xfe"])
+def test_a_damaged_configuration_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / CONFIG).write_bytes(content)
+    with pytest.raises(InvalidData, match=r"config\.json"):
+        read_config(tmp_path)
+
+
+def test_a_damaged_checkpoint_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    run = small()
+    start(tmp_path, run)
+    path = tmp_path / CHECKPOINT
+    leave(tmp_path, run, run.advance(run.begin()))
+    whole = path.read_bytes()
+    tensors = unseal(path, whole)
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    foreign = [
+        seal(tensors, {}),
+        seal(tensors, {"state": "{"}),
+        seal(tensors, {"state": "[]"}),
+        seal(tensors, {"state": '{"epochs": 3}'}),
+        seal({"other": tensors["weights"]}, {"state": '{"initial": [], "lines": []}'}),
+    ]
+    for content in (b"", whole[:7], whole[:-1], bytes(flipped), *foreign):
+        path.write_bytes(content)
+        with pytest.raises(InvalidData, match="Start afresh in another --out"):
+            resume(tmp_path, run)
+    path.write_bytes(whole)
+    assert resume(tmp_path, run) is not None
+
+
+# What is left behind.
+
+
+@pytest.mark.parametrize("method", ["intercontinet", "intercontinet-published"])
+@pytest.mark.parametrize("scenario", ["task", "class"])
+def test_the_certificate_holds_for_the_weights_beside_it(tmp_path: Path, method: str, scenario: str) -> None:
+    go(tmp_path, "--tasks", "2", "--method", method, "--scenario", scenario)
+    own = tmp_path / "seed-0"
+    certificate = icn.Certificate.load(own / "model.icn")
+    weights = load_weights(own / "model.safetensors")
+    assert icn.verify(weights, certificate)
+    verified = CliRunner().invoke(app, ["verify", str(own / "model.safetensors"), str(own / "model.icn")])
+    assert verified.exit_code == 0 and "5/6/7/8/9" in verified.output
+    (seed,) = json.loads((tmp_path / "summary.json").read_text())["seeds"]
+    counts = [(f["task"], f["certified"], f["total"]) for f in seed["floors"]]
+    assert counts == [(t.task, t.certified, t.total) for t in certificate.tasks]
+    run = Run(configure("digits", scenario, method, (0,), 2, net="mlp-8"), "cpu")
+    model = run.model(run.begin(), 0)
+    model.load_state_dict(weights)
+    for task, floor in zip(run.stream.tasks, certificate.tasks, strict=True):
+        again = icn.certify(model, certificate.region, task.train, classes=task.classes)
+        assert again.certified >= floor.certified, "later regions lie in earlier ones"
+        assert again.data == floor.data
+
+
+def test_methods_that_promise_nothing_leave_no_certificate(tmp_path: Path) -> None:
+    go(tmp_path, "--tasks", "2", "--method", "sgd", "--seeds", "4,2")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["seed-2", "seed-4"]
+    assert {path.name for path in tmp_path.glob("seed-*/*")} == {"metrics.jsonl", "model.safetensors"}

@@ -1,0 +1,189 @@
+"""Studies cell by cell: only what is missing is run, what is done stays, and cells of one kind are run alike."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from intercontinet.engine.loop import Listener, Progress
+from intercontinet.errors import InvalidSetting, WriteError
+from intercontinet.study import reproduce
+from intercontinet.study.reproduce import STUDIES, Plan, Step, Study, named, steps, work_through
+from intercontinet.study.run import Run
+from intercontinet.study.store import cells, load_records
+
+KEPT = {"keep": 0.5}
+TINY = Study(
+    (
+        Plan("digits", "domain", "sgd"),
+        Plan("digits", "domain", "offline"),
+        Plan("digits", "task", "sgd"),
+        Plan("digits", "domain", "intercontinet-published", "keep-0.5", KEPT),
+    ),
+    2,
+    curves=True,
+)
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERCONTINET_COMMIT", "0123abcd")
+    monkeypatch.setitem(STUDIES, "tiny", TINY)
+
+
+def names(todo: list[Step]) -> list[str]:
+    return [str(step.plan.key) for step in todo]
+
+
+def through(results: Path, todo: list[Step], **changes: Any) -> list[Path]:
+    return list(work_through("tiny", todo, results, "cpu", **changes))
+
+
+def test_only_what_is_missing_is_run_and_cells_are_pooled(tmp_path: Path) -> None:
+    todo = steps("tiny", tmp_path, 1, 2)
+    assert names(todo) == ["domain/sgd", "domain/offline", "task/sgd", "domain/intercontinet-published/keep-0.5"]
+    assert [(step.number, step.of) for step in todo] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert {step.config.seeds for step in todo} == {(0,)}
+    first = through(tmp_path, todo)
+    assert sorted(path.name for path in first) == [
+        "domain-intercontinet-published-keep-0.5-seeds-0-0.json",
+        "domain-offline-seeds-0-0.json",
+        "domain-sgd-seeds-0-0.json",
+        "task-sgd-seeds-0-0.json",
+    ]
+    assert first[0].name.startswith("domain-offline"), "the longest first"
+    assert steps("tiny", tmp_path, 1, 2) == []
+    more = steps("tiny", tmp_path, 3, 2, ["domain/sgd"])
+    assert [step.config.seeds for step in more] == [(1, 2)]
+    assert [path.name for path in through(tmp_path, more)] == ["domain-sgd-seeds-1-2.json"]
+    pooled = cells(load_records(tmp_path / "tiny"))
+    assert [seed.seed for seed in pooled[TINY.plans[0].key].seeds] == [0, 1, 2]
+    assert len(pooled) == 4
+    lacking = steps("tiny", tmp_path, None, 2)
+    assert [(len(step.config.seeds), step.config.seeds) for step in lacking] == [(1, (1,))] * 3, "the study's own two"
+
+
+def test_records_are_whole_with_variant_and_curves(tmp_path: Path) -> None:
+    (path,) = through(tmp_path, steps("tiny", tmp_path, 2, 2, ["keep-0.5"]))
+    content = json.loads(path.read_text())
+    assert (content["variant"], content["keep"], content["settings"]["keep"]) == ("keep-0.5", 0.5, 0.5)
+    assert content["complete"] is True
+    (record,) = load_records(tmp_path / "tiny")
+    assert [len(seed.curve) for seed in record.seeds] == [5 * 2, 5 * 2]
+
+
+@pytest.mark.parametrize(
+    ("only", "found"),
+    [
+        (["task"], ["task/sgd"]),
+        (["sgd"], ["domain/sgd", "task/sgd"]),
+        (["domain/sgd", "offline"], ["domain/sgd", "domain/offline"]),
+        (["keep-0.5"], ["domain/intercontinet-published/keep-0.5"]),
+        (["intercontinet-published/keep-0.5"], ["domain/intercontinet-published/keep-0.5"]),
+    ],
+)
+def test_only_some_cells_by_parts_of_their_names(tmp_path: Path, only: list[str], found: list[str]) -> None:
+    assert names(steps("tiny", tmp_path, 1, 2, only)) == found
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("tini", None, None, ()), "there is no study 'tini' (did you mean 'tiny'?)"),
+        (("tiny", 0, None, ()), "seeds is 0"),
+        (("tiny", None, 0, ()), "epochs is 0"),
+        (("tiny", None, None, ("intercontinet",)), "no cell of tiny is called intercontinet"),
+        (("tiny", None, None, ("dom",)), "no cell of tiny is called dom"),
+    ],
+)
+def test_what_makes_no_sense_is_named(tmp_path: Path, asked: Any, words: str) -> None:
+    study, seeds, epochs, only = asked
+    with pytest.raises(InvalidSetting, match=re.escape(words)):
+        steps(study, tmp_path, seeds, epochs, only)
+
+
+def test_seeds_of_one_cell_are_not_run_with_different_settings(tmp_path: Path) -> None:
+    through(tmp_path, steps("tiny", tmp_path, 1, 2, ["domain/sgd"]))
+    with pytest.raises(InvalidSetting, match="epochs 2, not 3") as caught:
+        steps("tiny", tmp_path, 2, 3)
+    assert "domain-sgd-seeds-0-0.json" in str(caught.value)
+    assert names(steps("tiny", tmp_path, 1, 3, ["sgd"])) == ["task/sgd"], "a cell that lacks nothing is left as it is"
+
+
+def test_stopped_between_cells_it_keeps_those_that_are_done(tmp_path: Path) -> None:
+    todo = steps("tiny", tmp_path, 1, 2, ["sgd"])
+    working = work_through("tiny", todo, tmp_path, "cpu")
+    done = next(iter(working))
+    working.close()  # type: ignore[attr-defined]
+    assert [path.name for path in (tmp_path / "tiny").iterdir()] == [done.name]
+    assert names(steps("tiny", tmp_path, 1, 2, ["sgd"])) == ["task/sgd"]
+
+
+def test_an_interrupt_stops_the_cell_in_hand_at_its_next_epoch(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def hear(step: Step, run: Run) -> Listener:
+        def listen(progress: Progress) -> None:
+            heard.append(f"{step.plan.key} {progress.task}")
+            if step.plan.scenario == "task" and progress.task == "2/3":
+                raise KeyboardInterrupt
+
+        return listen
+
+    todo = steps("tiny", tmp_path, 1, 2, ["sgd"])
+    with pytest.raises(KeyboardInterrupt):
+        through(tmp_path, todo, hear=hear)
+    assert heard[-1] == "task/sgd 2/3"
+    assert [path.name for path in (tmp_path / "tiny").iterdir()] == ["domain-sgd-seeds-0-0.json"]
+    through(tmp_path, steps("tiny", tmp_path, 1, 2, ["sgd"]))
+    assert len(load_records(tmp_path / "tiny")) == 2
+
+
+def test_a_cell_that_fails_does_not_keep_the_others_from_being_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = Plan("digits", "domain", "intercontinet", "", {"rate": 1e30})
+    monkeypatch.setitem(STUDIES, "tiny", Study((bad, TINY.plans[0]), 1))
+    said: list[str] = []
+    with pytest.raises(InvalidSetting, match="diverged"):
+        through(tmp_path, steps("tiny", tmp_path, 1, 2), say=said.append)
+    assert [path.name for path in (tmp_path / "tiny").iterdir()] == ["domain-sgd-seeds-0-0.json"]
+    assert len(said) == 1 and said[0].startswith("domain/intercontinet failed: training diverged")
+
+
+def test_a_store_that_cannot_be_written_stops_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise WriteError("no space")
+
+    monkeypatch.setattr("intercontinet.study.store.write_atomically", full)
+    ran: list[str] = []
+
+    def hear(step: Step, run: Run) -> None:
+        ran.append(str(step.plan.key))
+
+    with pytest.raises(WriteError):
+        through(tmp_path, steps("tiny", tmp_path, 1, 2), hear=hear)
+    assert len(ran) < 4
+
+
+def test_an_error_that_is_a_bug_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(reproduce, "complete", broken)
+    with pytest.raises(ZeroDivisionError):
+        through(tmp_path, steps("tiny", tmp_path, 1, 2))
+
+
+def test_the_papers_studies_have_its_cells_and_all_of_them_configure(tmp_path: Path) -> None:
+    expected = {"table1": (33, 5), "table2": (33, 5), "table3": (27, 5), "figure3": (5, 5), "figure4": (8, 3)}
+    for study, (count, seeds) in expected.items():
+        todo = steps(study, tmp_path, None, None)
+        assert len(todo) == len({step.plan.key for step in todo}) == count
+        assert {step.config.seeds for step in todo} == {tuple(range(seeds))}
+    assert [named(study).curves for study in expected] == [False, False, False, True, False]
+    assert [step.config.keep for step in steps("figure3", tmp_path, None, None)] == list(reproduce.KEEPS)

@@ -1,0 +1,383 @@
+"""Runs: every method in every scenario, measured again by hand; short of memory, diverging, seed by seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import intercontinet as icn
+from intercontinet.engine.loop import Listener, Progress
+from intercontinet.errors import InvalidSetting
+from intercontinet.learners.method import Lesson, Memory, Method, Nets
+from intercontinet.study.config import METHODS, Config, configure
+from intercontinet.study.run import Run, State, build_net, complete
+from intercontinet.study.store import read_record, save_record
+from intercontinet.tasks import SCENARIOS, Scenario, Stream, Task, stream
+
+INTERVALS = ("intercontinet", "intercontinet-published")
+CALM = {"ewc": {"strength": 1}, "oewc": {"strength": 1}}  # the small net diverges with more
+
+
+@pytest.fixture(autouse=True)
+def _no_asking_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERCONTINET_COMMIT", "0123abcd")
+
+
+@cache
+def digits(scenario: Scenario) -> Stream:
+    """Two tasks of five digits, and of their examples a quarter."""
+    whole = stream("digits", scenario, tasks=2)
+    few = [
+        replace(task, train=(task.train[0][::4], task.train[1][::4]), test=(task.test[0][::4], task.test[1][::4]))
+        for task in whole.tasks
+    ]
+    return replace(whole, tasks=few)
+
+
+def tiny(method: str = "sgd", scenario: str = "domain", seeds: Sequence[int] = (0, 1), **changes: Any) -> Config:
+    asked = {"net": "mlp-8", "epochs": 2, "settings": CALM.get(method), **changes}
+    return configure("digits", scenario, method, tuple(seeds), **asked)
+
+
+def running(config: Config, tasks: Stream | None = None, **changes: Any) -> Run:
+    return Run(config, "cpu", tasks=digits(config.scenario) if tasks is None else tasks, **changes)
+
+
+def states_of(run: Run, listen: Listener | None = None) -> list[State]:
+    """Before the first task, and after each one."""
+    states = [run.begin()]
+    while states[-1].done < run.lessons:
+        states.append(run.advance(states[-1], listen))
+    return states
+
+
+def timeless(state: State) -> list[list[dict[str, Any]]]:
+    """What happened, but for how long it took."""
+    return [[{k: v for k, v in line.items() if k != "seconds"} for line in lines] for lines in state.lines]
+
+
+def alike(one: State, other: State, rows: slice = slice(None)) -> None:
+    """The same to within rounding."""
+    torch.testing.assert_close(one.weights, other.weights[rows], rtol=1e-3, atol=1e-4)
+    for mine, theirs in zip(one.lines, other.lines[rows], strict=True):
+        assert [line["event"] for line in mine] == [line["event"] for line in theirs]
+        for a, b in zip(mine, theirs, strict=True):
+            assert a["accuracy"] == pytest.approx(b["accuracy"], abs=0.01)
+
+
+# Measured again by hand.
+
+
+def right(run: Run, state: State, row: int, data: tuple[Tensor, Tensor], task: Task) -> Tensor:
+    """Which examples one seed gets right, by a plain loop over a plain module."""
+    scores: Tensor = run.model(state, row)(data[0]).detach()
+    if task.classes is not None:
+        others = [output for output in range(scores.shape[1]) if output not in task.classes]
+        scores[:, others] = -torch.inf
+    return scores.argmax(1) == data[1]
+
+
+def share(hits: Tensor) -> float:
+    return int(hits.sum()) / len(hits)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_in_every_scenario_measured_by_hand(method: str, scenario: Scenario, tmp_path: Path) -> None:
+    run = running(tiny(method, scenario))
+    tasks = run.stream.tasks
+    states = states_of(run)
+    summary = run.summary(states[-1])
+    assert [seed["seed"] for seed in summary["seeds"]] == [0, 1]
+    for row, found in enumerate(summary["seeds"]):
+        hits = [[right(run, state, row, task.test, task) for task in tasks] for state in states]
+        assert found["initial_accuracy"] == pytest.approx([share(h) for h in hits[0]])
+        matrix = [[share(h) for h in after] for after in hits[1:]]
+        assert [list(r) for r in found["accuracy_matrix"]] == [pytest.approx(r) for r in matrix]
+        assert found["average_accuracy"] == pytest.approx(sum(matrix[-1]) / len(tasks))
+        flips = [0.0]
+        if method != "offline":
+            lost = hits[1][0] & ~hits[2][0]
+            flips.append(share(lost))
+            learned = [[task] for task in tasks]
+        else:
+            learned = [list(tasks)]
+        assert found["negative_flips"] == pytest.approx(flips)
+        trained = [
+            share(torch.cat([right(run, state, row, task.train, task) for task in own]))
+            for state, own in zip(states[1:], learned, strict=True)
+        ]
+        assert found["train_accuracy"] == pytest.approx(trained)
+        assert [floor["task"] for floor in found["floors"]] == list(run.stream.names)
+        if method in INTERVALS:
+            check_boxes(run, states, row, found)
+        else:
+            assert found["region"] == []
+            assert {(floor["certified"], floor["kept"]) for floor in found["floors"]} == {(0, None)}
+    stored = read_record(save_record(tmp_path, summary))
+    assert [seed.average_accuracy for seed in stored.seeds] == [s["average_accuracy"] for s in summary["seeds"]]
+    assert stored.keep == (None if method not in INTERVALS else run.config.settings["keep"])
+
+
+def check_boxes(run: Run, states: list[State], row: int, found: dict[str, Any]) -> None:
+    """Floors are counted again, sizes summed again, and boxes lie one in the other."""
+    settings = run.config.settings
+    outer: icn.Region | None = None
+    places = zip(states[1:], run.stream.tasks, found["floors"], found["region"], strict=True)
+    for place, (state, task, floor, size) in enumerate(places):
+        model, region = run.model(state, row), run.region(state.memory, row)
+        assert region is not None
+        again = icn.certify(model, region, task.train, classes=task.classes, margins=settings["margins"])
+        assert (floor["certified"], floor["total"]) == (again.certified, len(task.train[0]))
+        assert floor["accuracy"] == pytest.approx(again.accuracy)
+        assert floor["kept"] == (again.certified >= settings["keep"] * again.correct)
+        assert floor["kept"] or not settings["enforce"]
+        widths = (state.memory["upper"][row] - state.memory["lower"][row]).double()
+        widths = widths[widths.isfinite()]
+        alive = widths[widths > 0]
+        assert size["sum_of_radii"] == pytest.approx(float(widths.sum()) / 2)
+        assert size["mean_radius"] == pytest.approx(float(widths.mean()) / 2)
+        assert size["log_volume"] == pytest.approx(float(alive.log().sum()))
+        assert size["dead"] == pytest.approx(1 - len(alive) / len(widths))
+        assert outer is None or region.within(outer)
+        outer = region
+        certificate = run.certificate(state, row)
+        assert certificate is not None
+        assert icn.verify(model, certificate)
+        assert [t.certified for t in certificate.tasks] == [f["certified"] for f in found["floors"]][: place + 1]
+        assert certificate.tasks[place].data == again.data
+
+
+def test_offline_learns_all_at_once_and_has_nothing_to_forget() -> None:
+    run = running(tiny("offline", "task"))
+    assert run.lessons == 1
+    seed = run.summary(complete(run))["seeds"][0]
+    assert len(seed["accuracy_matrix"]) == len(seed["train_accuracy"]) == 1
+    assert seed["forgetting"] is seed["backward_transfer"] is seed["forward_transfer"] is None
+    assert [floor["total"] for floor in seed["floors"]] == [len(task.train[0]) for task in run.stream.tasks]
+
+
+def test_a_run_that_is_not_complete_says_so() -> None:
+    run = running(tiny("intercontinet"))
+    state = run.begin()
+    summary = run.summary(state)
+    assert summary["complete"] is False
+    assert summary["seeds"][0]["average_accuracy"] is None
+    assert run.certificate(state, 0) is None
+    assert run.summary(run.advance(state))["complete"] is False
+    assert state.done == 0 and not state.memory and state.lines == [[], []], "the state given is left as it is"
+
+
+def test_lines_are_one_an_epoch_and_one_a_task() -> None:
+    state = complete(running(tiny("intercontinet", epochs=3)))
+    for lines in state.lines:
+        found = [(line["event"], line["index"], line.get("phase"), line.get("epoch")) for line in lines]
+        assert found == [
+            (event, index, phase, epoch)
+            for index in range(2)
+            for event, phase, epoch in [
+                ("epoch", "centres", 1), ("epoch", "centres", 2), ("epoch", "radii", 1), ("task", None, None)
+            ]
+        ]  # fmt: skip
+        assert all(("certified" in line) == (line.get("phase") == "radii") for line in lines)
+
+
+# Curves.
+
+
+def test_curves_end_each_task_where_the_record_stands() -> None:
+    run = running(tiny("intercontinet-published", epochs=4), curves=True)
+    heard: list[str] = []
+    state = states_of(run, lambda progress: heard.append(progress.phase))[-1]
+    seed = run.summary(state)["seeds"][1]
+    points = seed["curve"]
+    assert [(p["task"], p["phase"], p["epoch"]) for p in points] == [
+        (task, phase, epoch) for task in (0, 1) for phase, epochs in (("centres", 3), ("radii", 1))
+        for epoch in range(1, epochs + 1)
+    ]  # fmt: skip
+    assert len(points) == len(heard)
+    for task, (row, size) in enumerate(zip(seed["accuracy_matrix"], seed["region"], strict=True)):
+        last = points[4 * task + 3]
+        assert (last["current"], last["first"]) == pytest.approx((row[task], row[0]))
+        assert last["sum_of_radii"] == pytest.approx(size["sum_of_radii"], rel=1e-3)
+    assert [p["sum_of_radii"] for p in points[:3]] == [None] * 3, "there is no region yet"
+    assert points[4]["sum_of_radii"] == pytest.approx(seed["region"][0]["sum_of_radii"])
+
+
+def test_without_curves_there_are_none() -> None:
+    run = running(tiny())
+    assert "curve" not in run.summary(complete(run))["seeds"][0]
+
+
+# Seeds, tasks and memory.
+
+
+@pytest.mark.parametrize("method", ["sgd", "ewc", "si", "lwf", "intercontinet-published", "intercontinet"])
+def test_a_seed_alone_ends_as_beside_others(method: str) -> None:
+    together = complete(running(tiny(method, seeds=(5, 1, 3))))
+    alone = complete(running(tiny(method, seeds=(1,))))
+    alike(alone, together, slice(1, 2))
+
+
+@pytest.mark.parametrize("method", ["adam", "lwf", "intercontinet"])
+def test_the_same_run_again_gives_the_same_bits(method: str) -> None:
+    first, second = (complete(running(tiny(method, "class"))) for _ in range(2))
+    assert torch.equal(first.weights, second.weights)
+    assert timeless(first) == timeless(second)
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "offline"])
+def test_learning_a_task_reads_no_other_tasks_data_and_no_test_data(method: str) -> None:
+    config = tiny(method, "task")
+    states = states_of(running(config))
+    tasks = digits("task").tasks
+
+    def poisoned(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return torch.full_like(pair[0], torch.nan), pair[1]
+
+    for learned in range(len(tasks)):
+        kept = [
+            replace(task, test=poisoned(task.test), train=task.train if place == learned else poisoned(task.train))
+            for place, task in enumerate(tasks)
+        ]
+        after = running(config, replace(digits("task"), tasks=kept)).advance(states[learned])
+        assert torch.equal(after.weights, states[learned + 1].weights)
+        assert all(torch.equal(after.memory[name], tensor) for name, tensor in states[learned + 1].memory.items())
+
+
+def test_what_intervals_remember_does_not_grow_with_the_tasks_but_for_two_counts() -> None:
+    config = tiny("intercontinet", seeds=(0,))
+    states = states_of(running(config, stream("digits", "domain")))
+    entries = states[0].weights.numel()
+    for tasks in (1, 5):
+        memory = states[tasks].memory
+        assert sum(tensor.numel() for tensor in memory.values()) == 2 * entries + 2 * tasks
+
+
+# Short of memory.
+
+
+@dataclass(frozen=True)
+class Hungry:
+    """A method whose device holds only so many seeds: with more, its memory gives out after an epoch."""
+
+    method: Method
+    holds: int
+
+    def learn(
+        self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
+    ) -> tuple[Tensor, Memory]:
+        def hear(progress: Progress) -> None:
+            if listen is not None:
+                listen(progress)
+            if len(nets.seeds) > self.holds:
+                raise torch.OutOfMemoryError("out of memory")
+
+        return self.method.learn(nets, weights, memory, lesson, hear)
+
+
+@pytest.mark.parametrize("method", ["ewc", "lwf", "intercontinet"])
+@pytest.mark.parametrize(("holds", "said"), [(2, ["2 seed(s)"]), (1, ["2 seed(s)", "1 seed(s)"])])
+def test_short_of_memory_it_says_so_takes_fewer_seeds_and_ends_the_same(
+    method: str, holds: int, said: list[str]
+) -> None:
+    config = tiny(method, seeds=(0, 1, 2))
+    words: list[str] = []
+    run = running(config, say=words.append, curves=True)
+    run.method = Hungry(run.method, holds)
+    found = complete(run)
+    assert [word.split("going on with ")[1].split(" at")[0] for word in words] == said, "once, not once a task"
+    assert all("out of memory" in word for word in words)
+    plain = running(config, curves=True)
+    expected = complete(plain)
+    alike(found, expected)
+    assert found.memory.keys() == expected.memory.keys()
+    for name, tensor in expected.memory.items():
+        assert found.memory[name].shape == tensor.shape
+    curves = [run.summary(found)["seeds"][2]["curve"], plain.summary(expected)["seeds"][2]["curve"]]
+    for mine, theirs in zip(*curves, strict=True):
+        assert [mine[key] for key in ("task", "phase", "epoch")] == [theirs[key] for key in ("task", "phase", "epoch")]
+        radii = [point["sum_of_radii"] for point in (mine, theirs)]
+        assert radii == [None, None] or radii[0] == pytest.approx(radii[1], rel=1e-3)
+
+
+def test_too_little_memory_for_one_seed_is_an_error_with_a_way_out() -> None:
+    run = running(tiny(seeds=(0, 1)), say=lambda text: None)
+    run.method = Hungry(run.method, 0)
+    with pytest.raises(InvalidSetting, match="--device cpu"):
+        complete(run)
+
+
+# Divergence.
+
+
+def test_divergence_is_told_with_task_and_seeds_and_the_record_stays_readable(tmp_path: Path) -> None:
+    words: list[str] = []
+    run = running(tiny("sgd", "class", settings={"rate": 1e30}), say=words.append)
+    summary = run.summary(complete(run))
+    assert len(words) == 2
+    assert "task 0/1/2/3/4 for seed(s) 0, 1" in words[0]
+    assert "a lower rate" in words[0]
+    assert read_record(save_record(tmp_path, summary))
+    json.dumps(summary, allow_nan=False)
+
+
+def test_one_seed_that_diverged_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    words: list[str] = []
+    config = tiny(seeds=(0, 7))
+    run = running(config, say=words.append)
+    state = run.begin()
+    state.weights[0] = torch.nan
+    state = run.advance(state)
+    assert ["seed(s) 0," in word for word in words] == [True]
+    assert torch.isfinite(state.weights[1]).all()
+
+
+def test_intervals_that_diverge_are_an_error_that_names_the_rate() -> None:
+    with pytest.raises(InvalidSetting, match="lower the learning rate"):
+        complete(running(tiny("intercontinet", settings={"rate": 1e30})))
+
+
+# Nets and devices.
+
+
+@pytest.mark.parametrize("name", ["mlp-0", "mlp-a", "mlp-²", "mlp--8", "alexnet-3", "resnet", ""])
+def test_a_net_that_is_not_there_is_named(name: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"there is no net '{name}'"):
+        build_net(name, digits("domain"), 0)
+
+
+def test_nets_have_the_widths_they_are_asked_for() -> None:
+    def widths(name: str) -> list[tuple[int, ...]]:
+        return [tuple(p.shape) for n, p in build_net(name, digits("class"), 0).named_parameters() if "weight" in n]
+
+    assert widths("mlp-8-4") == [(8, 64), (4, 8), (10, 4)]
+    assert widths("mlp") == [(10, 64)]
+    with pytest.raises(InvalidSetting, match="32 x 32"):
+        build_net("alexnet", digits("class"), 0)
+
+
+def test_images_alone_can_be_augmented() -> None:
+    with pytest.raises(InvalidSetting, match="augment"):
+        running(tiny(augment=True))
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: Run(tiny(), "tpu"), "there is no device 'tpu'"),
+        (lambda: Run(replace(tiny(), dataset="digit"), "cpu"), "did you mean 'digits'"),
+        (lambda: Run(tiny(tasks=9), "cpu"), "too few for 9 task"),
+    ],
+)
+def test_what_cannot_be_run_is_named(build: Callable[[], Run], words: str) -> None:
+    with pytest.raises(InvalidSetting, match=words):
+        build()
