@@ -207,6 +207,10 @@ def test_a_full_disk_at_any_write_is_told_and_the_folder_can_be_resumed(
         with pytest.raises(WriteError, match="No space left"):
             go(folder, "--tasks", "2")
         room[0] = 100
+        if (folder / "summary.json").exists():
+            (seed,) = json.loads((folder / "summary.json").read_text())["seeds"]
+            state = resume(folder, small())
+            assert len(seed["accuracy_matrix"]) <= (0 if state is None else state.done), "no more than can be taken up"
         go(folder, "--tasks", "2", *(["--resume"] if writes else []))  # at first not even the request was noted
         assert left_in(folder) == expected, f"after {writes} write(s)"
     room[0] = files

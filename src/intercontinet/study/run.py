@@ -325,13 +325,14 @@ class Run:
         return record
 
     def _floors(self, lines: Sequence[Line]) -> list[Line]:
-        """One a task: what was certain of it when it was learned; nothing, for methods that promise nothing."""
+        """One a task learned: what was certain of it then; nothing, for methods that promise nothing."""
         if isinstance(self.method, Offline):
-            accuracy = lines[0]["train_accuracy"] if lines else 0.0
             return [
-                {"task": task.name, "certified": 0, "total": len(task.train[0]), "accuracy": accuracy, "kept": None}
+                {"task": task.name, "certified": 0, "total": len(task.train[0]), "accuracy": line["train_accuracy"],
+                 "kept": None}
+                for line in lines
                 for task in self.stream.tasks
-            ]
+            ]  # fmt: skip
         floors = []
         for line in lines:
             if line["floor"] is None:
