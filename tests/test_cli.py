@@ -223,7 +223,7 @@ def test_help_names_and_explains_every_option(call: Call, path: tuple[str, ...])
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        ("run", "dataset scenario method seeds keep epochs tasks net set config device out resume"),
+        ("run", "dataset scenario method seeds keep epochs tasks net augment set config device out resume"),
         ("reproduce", "seeds epochs only device out docs show"),
         ("report", "out"),
         ("bench", "rounds json"),

@@ -13,7 +13,10 @@ from intercontinet.errors import InterContiNetError, Violation
 from intercontinet.version import __version__
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import TaskID
+
+WIDE = 140  # columns
 
 EXPLANATION = (
     "\nAll but the last column are shares of a task's training set, of which the floors speak. "
@@ -45,6 +48,14 @@ def root(
     """Continual learning with proofs."""
 
 
+def _console() -> Console:
+    """The terminal, or, in a pipe, a page wide enough for tables."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, WIDE))
+
+
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for certificates, weights, metrics and plot.")] = Path("runs/demo"),
@@ -52,7 +63,6 @@ def demo(
 ) -> None:
     """Learn Split Digits in all three scenarios, attack what was learned, and show what is certain."""
     import torch
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from intercontinet.demo import epochs_in_all, run_scenario
@@ -62,7 +72,7 @@ def demo(
     from intercontinet.tasks import SCENARIOS
 
     torch.set_num_threads(1)  # the nets are tiny: more threads only wait for each other
-    console = Console()
+    console = _console()
     began = time.perf_counter()
     console.print("[bold]InterContiNet on Split Digits[/]: five tasks of two digits, learned one after another.\n")
     columns = (
@@ -113,31 +123,51 @@ def run(
         str | None,
         typer.Option(
             help="digits, mnist, fashion-mnist, cifar-10, cifar-100, permuted-mnist, rotated-mnist, "
-            "or an .npz file or a folder of images."
+            "or an .npz file or a folder of images; digits by default."
         ),
     ] = None,
-    scenario: Annotated[str | None, typer.Option(help="task, domain or class.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="task, domain or class; task by default.")] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="sgd, adam, l2, ewc, oewc, si, mas, lwf, intercontinet, intercontinet-published or offline."),
+        typer.Option(
+            help="sgd, adam, l2, ewc, oewc, si, mas, lwf, intercontinet (the default), intercontinet-published or offline."
+        ),
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="How many seeds, counted from 0; or which: 3,7,9.")] = None,
-    keep: Annotated[float | None, typer.Option(help="Share of each task's accuracy to keep for certain.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over a task's data, all phases together.")] = None,
-    tasks: Annotated[int | None, typer.Option(help="How many tasks to cut the data into.")] = None,
-    net: Annotated[str | None, typer.Option(help="alexnet, or mlp with its hidden widths: mlp-400-400.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="How many seeds, counted from 0, one by default; or which: 3,7,9.")
+    ] = None,
+    keep: Annotated[
+        float | None, typer.Option(help="Share of each task's accuracy to keep for certain; the preset's by default.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over a task's data, all phases together; the preset's by default.")
+    ] = None,
+    tasks: Annotated[
+        int | None,
+        typer.Option(help="How many tasks to cut the data into; two classes each by default, five in CIFAR-100."),
+    ] = None,
+    net: Annotated[
+        str | None, typer.Option(help="alexnet, or mlp with its hidden widths: mlp-400-400; the preset's by default.")
+    ] = None,
+    augment: Annotated[
+        bool | None,
+        typer.Option(
+            "--augment/--no-augment", help="Flip and crop training images at random; the preset's by default."
+        ),
+    ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting of the method, NAME=VALUE; may be repeated.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file with these options; flags go before it.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="auto (the default: a GPU where there is one), cpu or cuda.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the run; runs/DATASET-SCENARIO-METHOD by default.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
 ) -> None:
     """Train one method on one stream of tasks, with any number of seeds side by side."""
-    from rich.console import Console
 
     from intercontinet.report.live import Live
     from intercontinet.study import folder
@@ -146,8 +176,9 @@ def run(
 
     flags = {"dataset": dataset, "scenario": scenario, "method": method, "seeds": seeds, "keep": keep}
     flags |= {"epochs": epochs, "tasks": tasks, "net": net, "device": device, "out": None if out is None else str(out)}
-    wanted = asked(flags, setting or [], config)
-    console = Console()
+    flags |= {"augment": augment}
+    wanted = asked(flags, setting or [], config, resume)
+    console = _console()
     live = Live(console)
     for note in wanted.notes:
         live.say(note)
@@ -183,7 +214,7 @@ def reproduce(
         int | None, typer.Option(help="Seeds a cell should have; as many as in the paper by default.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Passes over a task's data; as many as in the paper by default.")
+        int | None, typer.Option(help="Passes over a task's data; the paper's by default, and 20 for AlexNet.")
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Only cells of this name: class/ewc, domain, mas; may be repeated.")
@@ -198,7 +229,6 @@ def reproduce(
     show: Annotated[bool, typer.Option("--show", help="Run nothing: show what the store holds.")] = False,
 ) -> None:
     """Run a table or figure of the paper cell by cell, and set ours beside the paper's."""
-    from rich.console import Console
 
     from intercontinet.report.live import Live
     from intercontinet.study import folder
@@ -206,7 +236,7 @@ def reproduce(
     from intercontinet.study.document import write_document
     from intercontinet.study.reproduce import named, steps, work_through
 
-    console = Console()
+    console = _console()
     if study == "docs":
         write_document(out, docs)
         console.out(f"Wrote {docs}/results.md and its figures.", highlight=False)
@@ -251,12 +281,11 @@ app.add_typer(data, name="data")
 @data.command("list")
 def data_list() -> None:
     """Show the data sets, and whether they are here."""
-    from rich.console import Console
 
     from intercontinet.report.table import data_table
     from intercontinet.tasks import data_folder, describe_sets
 
-    console = Console()
+    console = _console()
     console.print(data_table(describe_sets()))
     console.out(f"They are kept in {data_folder()}; INTERCONTINET_DATA names another folder.", highlight=False)
 

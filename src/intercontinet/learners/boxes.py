@@ -55,7 +55,7 @@ def learn_in_boxes(
     rows = [nets.layout.unflatten(own) for own in weights]
     correct = torch.stack([right(nets.model, row, lesson.x, labels, index) for row in rows])
     low, up = _radii(settings, nets, weights, lower, upper, lesson, correct, hear)
-    certified = torch.zeros(len(rows), dtype=torch.int64)
+    certified = torch.zeros(len(rows), dtype=torch.int64, device=weights.device)
     joint = settings.margins == "joint"
     for seed, row in enumerate(rows):
         region = region_of(nets, low[seed], up[seed])
@@ -67,7 +67,7 @@ def learn_in_boxes(
             low[seed], up[seed] = nets.layout.flatten(region.lower), nets.layout.flatten(region.upper)
         else:
             certified[seed] = certain_examples(nets.model, region, lesson.x, labels, index, joint).sum()
-    return Boxes(weights, low, up, certified, correct.sum(1).cpu())
+    return Boxes(weights, low, up, certified, correct.sum(1))
 
 
 def region_of(nets: Nets, lower: Tensor, upper: Tensor) -> Region:

@@ -160,6 +160,8 @@ class Schedule:
             raise InvalidSetting(f"rate is {self.rate}; it must be a positive number")
         if self.batch_size < 1 or self.epochs < 0:
             raise InvalidSetting("batch_size must be at least 1, and epochs not negative")
+        if getattr(self, "strength", 0.0) < 0:
+            raise InvalidSetting("strength is negative: it must be zero or more")
 
     def plan(self) -> Plan:
         return Plan(stepping(self.optimizer, self.rate), self.epochs, self.batch_size, self.milestones)

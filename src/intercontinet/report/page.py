@@ -236,7 +236,8 @@ class Run:
     @property
     def heat_map(self) -> str:
         at_once = self.method == "offline"
-        names = ["after all tasks"] if at_once else [f"after {task}" for task in self.tasks[: len(self.matrix)]]
+        rows = ["all tasks"] if at_once else self.tasks
+        names = [f"after {row}" for row in rows[: len(self.matrix)]]
         return heat_map(self.matrix, names, self.tasks, "Mean test accuracy, in percent", stairs=not at_once)
 
     @property

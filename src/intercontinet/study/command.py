@@ -14,6 +14,7 @@ from intercontinet.errors import InvalidSetting, WriteError
 from intercontinet.learners.settings import Settings
 from intercontinet.study.config import METHODS, Config, configure, read_config, read_yaml
 from intercontinet.study.figures import figure3, figure4
+from intercontinet.study.folder import stored_config
 from intercontinet.study.store import cells, load_records
 from intercontinet.study.tables import METHODS as METHOD_NAMES
 from intercontinet.study.tables import TABLES, rich_table
@@ -29,14 +30,19 @@ class Asked:
     notes: tuple[str, ...]
 
 
-def asked(flags: Mapping[str, Any], settings: Sequence[str], file: Path | None) -> Asked:
+def asked(flags: Mapping[str, Any], settings: Sequence[str], file: Path | None, resume: bool = False) -> Asked:
     """Flags over a YAML file over the data set's preset.
 
     Args:
         flags: By name; None where left out.
         settings: "NAME=VALUE", values as in YAML.
         file: A YAML file, or None.
+        resume: Whether a run is taken up again: what its folder says need not be said again.
     """
+    given = {name for name, value in flags.items() if value is not None}
+    if resume and "out" in given and given <= {"out", "device"} and not settings and file is None:
+        out = Path(flags["out"])
+        return Asked(stored_config(out), flags.get("device") or "auto", out, ())
     stored = dict(read_config(file)) if file is not None else {}
     own = {**stored.pop("settings", {}), **dict(_setting(text) for text in settings)}
     values = {**stored, **{name: value for name, value in flags.items() if value is not None}}
@@ -129,6 +135,7 @@ def present(study: str, results: Path, docs: Path, console: Console) -> None:
     if study == "figure3":
         figure3(records, images / "figure3")
     else:
-        figure4(records, images / "figure4")
+        if any(record.key.method != "lwf" for record in records):  # which the paper's figure 4 leaves out
+            figure4(records, images / "figure4")
         figure4(records, images / "figure5", full=True)
     console.out(f"Drew {study} into {images}, as PNG, SVG and CSV.", highlight=False)

@@ -16,12 +16,12 @@ from filelock import FileLock, Timeout
 
 from intercontinet.errors import CertificateError, InvalidData, InvalidSetting, WriteError
 from intercontinet.files import read_header, save_weights, seal, unseal, write_atomically
+from intercontinet.study.config import Config, configure
 from intercontinet.study.run import Run, State
 from intercontinet.version import __version__
 
 FORMAT, VERSION = "intercontinet run folder", 1
 CONFIG, CHECKPOINT, SUMMARY, LOCK = "config.json", "checkpoint.safetensors", "summary.json", ".lock"
-COUNTS = ("memory/certified", "memory/correct")  # kept on the CPU wherever nets are
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def resume(folder: Path, run: Run) -> State | None:
         content = path.read_bytes()
         header = read_header(path, content)
         tensors = unseal(path, content)
-        tensors = {key: tensor if key in COUNTS else tensor.to(run.device) for key, tensor in tensors.items()}
+        tensors = {key: tensor.to(run.device) for key, tensor in tensors.items()}
         memory = {key.removeprefix("memory/"): tensor for key, tensor in tensors.items() if key.startswith("memory/")}
         return State(tensors["weights"], memory, **json.loads(header["state"]))
     except (OSError, CertificateError, KeyError, TypeError, ValueError) as error:
@@ -98,6 +98,16 @@ def read_config(folder: Path) -> Mapping[str, Any]:
             f"{content.get('intercontinet', 'unknown')}): this release goes on with version {VERSION} only"
         )
     return config
+
+
+def stored_config(folder: Path) -> Config:
+    """The configuration of the folder's run, ready to go on with."""
+    stored = read_config(folder)
+    names = [item.name for item in fields(Config)]
+    if sorted(stored) != sorted(names):
+        raise InvalidData(f"{folder / CONFIG} is not the configuration of a run: it should hold {', '.join(names)}")
+    asked = {name: stored[name] for name in ("dataset", "scenario", "method", "tasks", "net", "augment", "settings")}
+    return configure(**asked, seeds=tuple(stored["seeds"]))
 
 
 def leave(folder: Path, run: Run, state: State) -> None:
