@@ -130,7 +130,8 @@ def run(
     method: Annotated[
         str | None,
         typer.Option(
-            help="sgd, adam, l2, ewc, oewc, si, mas, lwf, intercontinet (the default), intercontinet-published or offline."
+            help="sgd, adam, l2, ewc, oewc, si, mas, lwf, offline, intercontinet (the default) or "
+            "intercontinet-published."
         ),
     ] = None,
     seeds: Annotated[

@@ -33,13 +33,13 @@ def record(method: str = "intercontinet", seeds: tuple[int, ...] = (0, 1), **cha
         "seconds": 75.2,
         "versions": {"intercontinet": "0.2.0", "python": "3.12.1", "torch": "2.9.0", "numpy": "2.2.0"},
         "hardware": {"device": "cuda", "name": "NVIDIA H200", "cores": 16, "threads": 8, "memory_gib": 128.0},
-        "seeds": [_seed(seed, method, len(tasks), keep) for seed in seeds],
+        "seeds": [_seed(seed, method, tasks, keep) for seed in seeds],
         **changes,
     }
 
 
-def _seed(seed: int, method: str, tasks: int, keep: float | None) -> Record:
-    rng = random.Random(seed)
+def _seed(seed: int, method: str, names: list[str], keep: float | None) -> Record:
+    rng, tasks = random.Random(seed), len(names)
     rows = 1 if method == "offline" else tasks
     matrix = [[_accuracy(i, j, rows, rng) for j in range(tasks)] for i in range(rows)]
     floor = {"total": 12000, "accuracy": 0.99, "kept": None if keep is None else True}
@@ -55,7 +55,7 @@ def _seed(seed: int, method: str, tasks: int, keep: float | None) -> Record:
         "negative_flips": [0.0] + [0.003] * (rows - 1),
         "train_accuracy": [0.99] * tasks,
         "floors": [
-            {"task": PAIRS[j % 5], "certified": 0 if keep is None else 11000 - 37 * j, **floor} for j in range(tasks)
+            {"task": names[j], "certified": 0 if keep is None else 11000 - 37 * j, **floor} for j in range(tasks)
         ],
         "region": []
         if keep is None

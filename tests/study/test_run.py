@@ -17,9 +17,10 @@ import intercontinet as icn
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.method import Lesson, Memory, Method, Nets
+from intercontinet.report.record import parse_record, read_record
 from intercontinet.study.config import METHODS, Config, configure
 from intercontinet.study.run import Run, State, build_net, complete
-from intercontinet.study.store import read_record, save_record
+from intercontinet.study.store import save_record
 from intercontinet.tasks import SCENARIOS, Scenario, Stream, Task, stream
 
 INTERVALS = ("intercontinet", "intercontinet-published")
@@ -123,6 +124,10 @@ def test_every_method_in_every_scenario_measured_by_hand(method: str, scenario: 
         else:
             assert found["region"] == []
             assert {(floor["certified"], floor["kept"]) for floor in found["floors"]} == {(0, None)}
+    for done, state in enumerate(states):
+        so_far = parse_record(json.dumps(run.summary(state)), "so far", incomplete=True)
+        assert (so_far.complete, so_far.lessons) == (done == run.lessons, run.lessons)
+        assert {len(seed.accuracy_matrix) for seed in so_far.seeds} == {done}
     stored = read_record(save_record(tmp_path, summary))
     assert [seed.average_accuracy for seed in stored.seeds] == [s["average_accuracy"] for s in summary["seeds"]]
     assert stored.keep == (None if method not in INTERVALS else run.config.settings["keep"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from intercontinet.bounds import activation, conv, linear, norm, pool, shape  # noqa: F401  (they register their rules)
+from intercontinet.bounds import activation, conv, embedding, linear, norm, pool, shape  # noqa: F401  (they register)
 from intercontinet.bounds.arithmetic import Arithmetic, Float32, Real
 from intercontinet.bounds.margins import certain, worst_margins
 from intercontinet.bounds.network import Network

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from intercontinet.errors import InvalidSetting, WriteError
 from intercontinet.learners.settings import Settings
+from intercontinet.report.record import METHODS as METHOD_NAMES
 from intercontinet.study.config import METHODS, Config, configure, read_config, read_yaml
 from intercontinet.study.figures import figure3, figure4
 from intercontinet.study.folder import stored_config
 from intercontinet.study.store import cells, load_records
-from intercontinet.study.tables import METHODS as METHOD_NAMES
 from intercontinet.study.tables import TABLES, rich_table
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from intercontinet.errors import InvalidData, WriteError
 from intercontinet.files import write_atomically
+from intercontinet.report.record import CellKey, Record
 from intercontinet.study.figures import figure3, figure4
-from intercontinet.study.store import Cell, CellKey, Record, cells, load_records
+from intercontinet.study.store import Cell, cells, load_records
 from intercontinet.study.tables import (
     LEGEND,
     NOT_RUN,

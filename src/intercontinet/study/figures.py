@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from intercontinet.errors import InvalidData
 from intercontinet.files import write_atomically
 from intercontinet.report.plot import ATTACK, FLOOR, INK, save
+from intercontinet.report.record import METHODS, CellKey, CurvePoint, Record
 from intercontinet.study.metrics import accuracy_so_far
-from intercontinet.study.store import Cell, CellKey, CurvePoint, Record, cells
-from intercontinet.study.tables import METHODS, method_name, place_of
+from intercontinet.study.store import Cell, cells
+from intercontinet.study.tables import method_name, place_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

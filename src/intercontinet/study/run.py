@@ -22,10 +22,10 @@ from intercontinet.learners.method import Lesson, Memory, Method, Nets, diverged
 from intercontinet.learners.plain import Offline
 from intercontinet.nets import alexnet, mlp
 from intercontinet.region import Region
+from intercontinet.report.record import FORMAT, VERSION
 from intercontinet.report.results import epoch_record
 from intercontinet.study import machine, metrics
 from intercontinet.study.config import Config, build_method, settings_of
-from intercontinet.study.store import FORMAT, VERSION
 from intercontinet.tasks import Stream, Task, stream
 
 Line = dict[str, Any]

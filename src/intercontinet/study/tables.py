@@ -8,26 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from intercontinet.errors import InvalidData, InvalidSetting
+from intercontinet.report.record import CellKey, method_place
 from intercontinet.study.paper import PUBLISHED, Published, yardstick
-from intercontinet.study.store import Cell, CellKey
+from intercontinet.study.store import Cell
 from intercontinet.tasks import SCENARIOS
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-METHODS = {
-    "sgd": "SGD",
-    "adam": "Adam",
-    "l2": "L2",
-    "ewc": "EWC",
-    "oewc": "oEWC",
-    "si": "SI",
-    "mas": "MAS",
-    "lwf": "LwF",
-    "intercontinet-published": "InterContiNet, as published",
-    "intercontinet": "InterContiNet, enforced",
-    "offline": "Offline",
-}
 TABLES = {
     "table1": ("mnist", "Table 1: Split MNIST"),
     "table2": ("fashion-mnist", "Table 2: Split FashionMNIST"),
@@ -117,17 +105,13 @@ def entries(study: str, cells: Mapping[CellKey, Cell]) -> dict[str, list[Entry]]
 
 
 def place_of(method: str, variant: str) -> tuple[int, str, str]:
-    """What to sort rows by: the paper's order, methods that it does not have last.
-
-    >>> sorted(["zeta", "ewc", "alpha", "sgd"], key=lambda method: place_of(method, ""))
-    ['sgd', 'ewc', 'alpha', 'zeta']
-    """
-    return list(METHODS).index(method) if method in METHODS else len(METHODS), method, variant
+    """What to sort rows by: the paper's order, methods that it does not have last."""
+    return *method_place(method), variant
 
 
 def method_name(key: CellKey) -> str:
     """What people call it."""
-    return METHODS.get(key.method, key.method) + (f" ({key.variant})" if key.variant else "")
+    return key.method_name + (f" ({key.variant})" if key.variant else "")
 
 
 def number_text(mean: float, std: float | None) -> str:

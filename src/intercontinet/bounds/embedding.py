@@ -1,0 +1,41 @@
+"""EmbeddingBag: a sum of chosen rows, exact over any box, since each entry of the weight has a factor of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from intercontinet.bounds.arithmetic import Arithmetic
+from intercontinet.bounds.registry import rule
+from intercontinet.errors import InvalidData, UnsupportedLayer
+from intercontinet.interval import Interval
+
+
+@rule(nn.EmbeddingBag)
+def embedding_bag(
+    layer: nn.EmbeddingBag, parameters: Mapping[str, Interval], x: Interval, arithmetic: Arithmetic
+) -> Interval:
+    r"""[batch, bag] of row numbers -> [batch, features]: :math:`\sum_b W_{x_b}`, or the mean.
+
+    >>> import torch
+    >>> from intercontinet.bounds.arithmetic import Real
+    >>> weight = Interval(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[0.5], [1.0], [4.0]]))
+    >>> rows = Interval.point(torch.tensor([[0, 2]]))
+    >>> out = embedding_bag(nn.EmbeddingBag(3, 1, mode="sum"), {"weight": weight}, rows, Real())
+    >>> out.lower, out.upper
+    (tensor([[2.]]), tensor([[4.5000]]))
+    """
+    if layer.mode not in ("sum", "mean") or layer.max_norm is not None or layer.padding_idx is not None:
+        raise UnsupportedLayer("an EmbeddingBag must sum or average, without max_norm and padding_idx")
+    rows = x.lower
+    if not x.is_point or rows.is_floating_point() or rows.dim() != 2:
+        raise InvalidData("an EmbeddingBag takes whole numbers, [batch, bag], known exactly")
+    weight = parameters["weight"]
+
+    def bag(values: Tensor) -> Tensor:
+        return F.embedding_bag(rows, values, mode=layer.mode)
+
+    out = Interval.point(bag(weight.lower)) if weight.is_point else Interval(bag(weight.lower), bag(weight.upper))
+    return arithmetic.products(out, lambda: bag(weight.magnitude), rows.shape[1] + 2)  # the mean's division is two more
