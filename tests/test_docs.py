@@ -56,6 +56,11 @@ def test_links_lead_to_files(path: Path) -> None:
         assert (path.parent / link).exists(), link
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_nothing_is_left_to_be_filled_in(path: Path) -> None:
+    assert not re.search(r"^[A-Z]{3,}$|TODO|FIXME|XXX", path.read_text(), re.M)
+
+
 def test_the_readme_lists_every_layer_that_has_a_rule() -> None:
     text = (ROOT / "README.md").read_text()
     for name in known_layers():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -298,7 +298,7 @@ def data_get(
     """Download data sets from their official mirrors, check them, and unpack them."""
     from intercontinet.tasks import IMAGE_SETS, download, image_set
 
-    for name in IMAGE_SETS if names == ["all"] else names:
+    for name in IMAGE_SETS if "all" in names else names:
         where = download(name)
         image_set(name)  # reads everything once, so that a damaged file is found now
         typer.echo(f"{name}: {where}")
@@ -307,6 +307,9 @@ def data_get(
 @app.command()
 def bench(
     rounds: Annotated[int, typer.Option(help="How often everything is measured in turn; medians are taken.")] = 15,
+    convolutional: Annotated[
+        bool, typer.Option("--convolutional", help="Measure a small convolutional net too.")
+    ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
     """Measure steps and certification as multiples of a plain PyTorch step of the same net, in one run."""
@@ -315,7 +318,7 @@ def bench(
     from intercontinet.files import write_atomically
     from intercontinet.study.bench import measured
 
-    figures = measured(rounds, typer.echo)
+    figures = measured(rounds, typer.echo, convolutional)
     if json_file is not None:
         write_atomically(json_file, (json.dumps(figures, indent=1) + "\n").encode())
         typer.echo(f"Wrote {json_file}")
@@ -349,3 +352,15 @@ def main() -> None:
     except InterContiNetError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         sys.exit(2)
+    except MemoryError as error:
+        _out_of_memory(error)
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, which a short command need not import
+            raise
+        _out_of_memory(error)
+
+
+def _out_of_memory(error: BaseException) -> NoReturn:
+    first = str(error).splitlines()[0] if str(error) else ""
+    typer.secho(f"error: out of memory: use --device cpu, fewer seeds or a smaller net. {first}", fg="red", err=True)
+    sys.exit(2)

@@ -264,7 +264,9 @@ def test_a_rate_that_is_far_too_high_diverges() -> None:
     nets = Nets(simple(), SEEDS)
     weights, _ = Plain(rate=1e38, epochs=3).learn(nets, starts(), {}, tasks()[0])
     assert diverged(weights, nets) == list(SEEDS)
-    with pytest.raises(InvalidSetting, match=r"diverged to NaN or infinity: lower the learning rate \(now 1e\+38\)"):
+    with pytest.raises(
+        InvalidSetting, match=r"infinity in task task 0 for seed\(s\) 3, 1, 4: lower the learning rate \(now 1e\+38\)"
+    ):
         Hyperrectangles(Settings(rate=1e38)).learn(nets, starts(), {}, tasks()[0])
 
 

@@ -30,13 +30,15 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_figures_are_there_and_positive() -> None:
     said: list[str] = []
-    figures = bench.measured(1, said.append)
+    assert "convolutional" not in bench.measured(1, said.append)
+    said.clear()
+    figures = bench.measured(1, said.append, convolutional=True)
     assert set(figures) == {*RATIOS, "plain_ms", "convolutional", "rounds", "hardware", "versions"}
     assert set(figures["convolutional"]) == {*RATIOS, "plain_ms"}
     for ours in (figures, figures["convolutional"]):
         assert all(ours[name] > 0 for name in (*RATIOS, "plain_ms"))
     assert figures["rounds"] == 1
-    assert len(said) == 3 and "784-400-400-10: plain step" in said[1]
+    assert len(said) == 7 and "784-400-400-10: plain step" in said[3] and said[1].strip() == "warming up"
 
 
 def test_ratios_are_medians_of_rounds_after_a_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +55,7 @@ def test_ratios_are_medians_of_rounds_after_a_warm_up(monkeypatch: pytest.Monkey
 
     clock = ticks()
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    found = bench._ratios({name: lambda: None for name in took}, 3)
+    found = bench._ratios({name: lambda: None for name in took}, 3, lambda _: None)
     assert found["radii"] == 3.0, "the median of 3/1, 2/2 and 9/1"
     assert found["certify"] == 1.0 * bench.STEPS / bench.CERTIFIED, "the median of 1, 1/2 and 1, a batch"
     assert found["plain_ms"] == 1000 / bench.STEPS

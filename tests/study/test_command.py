@@ -116,7 +116,7 @@ def test_a_run_is_shown_a_row_a_seed_and_a_missed_promise_in_red() -> None:
     seeds = [seed_record(3, certified=(90, 80), kept=(True, False)), seed_record(12, final=0.5, certified=(7, 6))]
     text = shown(outcome(record(seeds, method="intercontinet")))
     assert "mnist, task-incremental, InterContiNet, enforced" in text
-    assert re.search(r"3 .*90\.00%.*0\.900.*\x1b\[31m *0\.800\x1b\[0m.*2\.0", text)
+    assert re.search(r"3 .*90\.00%.*0\.900.*\x1b\[31m *0\.800 not kept\x1b\[0m.*2\.0", text)
     assert re.search(r"12 .*50\.00%.*0\.070.*0\.060", text)
 
 

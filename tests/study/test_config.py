@@ -259,7 +259,7 @@ def test_other_data_takes_the_preset_of_data_like_it(dataset: str, net: str) -> 
     assert configure(dataset).net == net
 
 
-@pytest.mark.parametrize(("epochs", "centres", "radii"), [(30, 20, 10), (6, 4, 2), (2, 1, 1), (1, 1, 0), (60, 40, 20)])
+@pytest.mark.parametrize(("epochs", "centres", "radii"), [(30, 20, 10), (6, 4, 2), (2, 1, 1), (60, 40, 20)])
 def test_epochs_are_shared_out_between_centres_and_radii(epochs: int, centres: int, radii: int) -> None:
     config = configure("digits", "task", "intercontinet", epochs=epochs)
     assert (config.settings["centre_epochs"], config.settings["radii_epochs"]) == (centres, radii)
@@ -268,10 +268,20 @@ def test_epochs_are_shared_out_between_centres_and_radii(epochs: int, centres: i
     assert method.settings.centre_epochs == centres
 
 
+def test_one_epoch_is_too_few_for_two_phases_and_enough_for_one() -> None:
+    with pytest.raises(InvalidSetting, match="at least 2"):
+        configure("digits", "task", "intercontinet", epochs=1)
+    assert configure("cifar-10", "task", "sgd", epochs=1).settings["milestones"] == (1, 1)
+
+
+@pytest.mark.parametrize("scenario", ["domain", "class"])
+def test_a_head_for_each_task_needs_to_know_the_task(scenario: str) -> None:
+    with pytest.raises(InvalidSetting, match="one head for all tasks"):
+        configure("digits", scenario, "intercontinet", settings={"head": "per-task"})
+
+
 @pytest.mark.parametrize("method", ["sgd", "intercontinet"])
-@pytest.mark.parametrize(
-    ("epochs", "milestones"), [(100, (50, 90)), (10, (5, 9)), (200, (100, 180)), (1, (1, 1)), (2, (1, 2))]
-)
+@pytest.mark.parametrize(("epochs", "milestones"), [(100, (50, 90)), (10, (5, 9)), (200, (100, 180)), (2, (1, 2))])
 def test_milestones_move_with_the_epochs_and_never_before_the_first(
     method: str, epochs: int, milestones: tuple[int, ...]
 ) -> None:

@@ -72,7 +72,7 @@ def test_a_table_is_shown_with_all_that_was_run(tmp_path: Path) -> None:
     assert "Hardware: Some CPU (cpu), 4 cores, 2 threads, 16 GiB of memory." in table
     assert "Versions: intercontinet 0.2, numpy 2.1.0, python 3.12.1, torch 2.6.0." in table
     assert "Commit: `0123456789ab` (1 records)." in table and "Commit: not recorded (1 records)." in table
-    assert "Time: 10 s in all" in table
+    assert "Time: 10 s, the sum of the cells' own times" in table
     assert "| EWC | seeds 0 to 2, epochs 30, 6.0 s | not run |" in table
     assert (
         "| InterContiNet, enforced | not run | seeds 1, 4, centre epochs 20, radii epochs 10, keep 0.9, 4.0 s |"

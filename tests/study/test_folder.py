@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import intercontinet as icn
 from intercontinet.cli import app
+from intercontinet.data import fingerprint
 from intercontinet.errors import InvalidData, InvalidSetting, WriteError
 from intercontinet.files import load_weights, seal, unseal
 from intercontinet.study.config import configure
@@ -160,20 +161,38 @@ def test_ctrl_c_loses_the_task_in_hand_alone(tmp_path: Path, monkeypatch: pytest
     assert left_in(folder) == left_in(tmp_path / "unbroken")
 
 
-def test_a_certificate_names_the_data_that_was_counted_even_if_it_changes_before_the_rest_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_not_taken_up_again_on_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = small()
     start(tmp_path, run)
-    first = run.advance(run.begin())
-    leave(tmp_path, run, first)
+    leave(tmp_path, run, run.advance(run.begin()))
+    assert resume(tmp_path, small()) is not None
     monkeypatch.setattr("intercontinet.study.run.stream", stream)  # all examples, now
+    with pytest.raises(InvalidSetting, match="are not those that were learned"):
+        resume(tmp_path, small())
+
+
+def test_a_certificate_names_the_data_that_was_counted(tmp_path: Path) -> None:
+    run = small()
+    start(tmp_path, run)
+    state = run.advance(run.begin())
+    leave(tmp_path, run, state)
+    certificate = run.certificate(state, 0)
+    assert certificate is not None
+    assert certificate.tasks[0].data == fingerprint(*run.stream.tasks[0].train)
+
+
+def test_every_process_that_worked_on_a_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small()
+    start(tmp_path, run)
+    leave(tmp_path, run, run.advance(run.begin()))
+    assert "resumed" not in json.loads((tmp_path / "summary.json").read_text())
+    monkeypatch.setattr("intercontinet.study.machine.commit", lambda: "another")
     again = small()
     state = resume(tmp_path, again)
     assert state is not None
-    before, after = run.certificate(first, 0), again.certificate(again.advance(state), 0)
-    assert before is not None and after is not None
-    assert before.tasks[0] == after.tasks[0]
+    leave(tmp_path, again, again.advance(state))
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["commit"] != "another" and [origin["commit"] for origin in summary["resumed"]] == ["another"]
 
 
 def test_a_finished_run_is_shown_again_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,10 +46,10 @@ def recorded(
     aside.wait_stream(torch.cuda.current_stream(device))
     settings = products("high" if coarse else "highest", tf32_convolutions=coarse)
     with _ONE_AT_A_TIME, settings, torch.cuda.stream(aside):
+        step()  # libraries set themselves up in the first call, which a graph must not hold
         free, total = torch.cuda.mem_get_info(device)
         if free < total / 2:
-            torch.cuda.empty_cache()  # what earlier graphs held, which cannot be taken back while recording
-        step()  # libraries set themselves up in the first call, which a graph must not hold
+            torch.cuda.empty_cache()  # what that step and earlier graphs held: recording cannot take it back
         graph, error = _captured(step)
     torch.cuda.current_stream(device).wait_stream(aside)
     for tensor, value in zip(changing, before, strict=True):
@@ -58,6 +58,12 @@ def recorded(
         return graph.replay
     warnings.warn(f"a step cannot be recorded as a CUDA graph, and runs slower without: {error}", stacklevel=4)
     return step
+
+
+def give_back_memory() -> None:
+    """Let go of cached GPU memory, while no thread records."""
+    with _ONE_AT_A_TIME:
+        torch.cuda.empty_cache()
 
 
 def _captured(step: Callable[[], None]) -> tuple[torch.cuda.CUDAGraph | None, str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from intercontinet.certificate import certain_examples
 from intercontinet.engine.loop import Listener, train
 from intercontinet.engine.parametrisation import Share
-from intercontinet.errors import InvalidSetting
+from intercontinet.errors import InvalidRegion, InvalidSetting
 from intercontinet.inference import right
 from intercontinet.learners.enforce import shrunk_to_keep
 from intercontinet.learners.hyperrectangle import centres_inside, radii_objective, room
@@ -62,11 +62,14 @@ def learn_in_boxes(
         if settings.enforce:
             state = {**_resting(nets).lower, **row}
             region, certified[seed] = shrunk_to_keep(
-                nets.model, state, region, (lesson.x, lesson.y), lesson.classes, settings.keep, joint
+                nets.model, state, region, (lesson.x, labels), index, settings.keep * int(correct[seed].sum()), joint
             )
             low[seed], up[seed] = nets.layout.flatten(region.lower), nets.layout.flatten(region.upper)
         else:
             certified[seed] = certain_examples(nets.model, region, lesson.x, labels, index, joint).sum()
+    inside = (lower <= low) & (low <= weights) & (weights <= up) & (up <= upper)
+    if not bool(inside.all()):
+        raise InvalidRegion("a region left its parent, or its own weights: old floors would not hold. This is a bug")
     return Boxes(weights, low, up, certified, correct.sum(1))
 
 
@@ -97,8 +100,10 @@ def _centres(
     phase = nets.phase("centres", cross_entropy(nets.network, index), plan, way=inside)
     mu = train(phase, mu, {}, {"x": lesson.x, "y": labels}, {}, nets.keys(lesson.index, 0), hear)
     out = torch.clamp(inside.decode(mu), lower, upper)
-    if diverged(out, nets):
-        raise InvalidSetting(f"training diverged to NaN or infinity: lower the learning rate (now {rate})")
+    lost = diverged(out, nets)
+    if lost:
+        whom = f"in task {lesson.name} for seed(s) {', '.join(map(str, lost))}"
+        raise InvalidSetting(f"training diverged to NaN or infinity {whom}: lower the learning rate (now {rate})")
     return out
 
 

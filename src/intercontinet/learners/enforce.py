@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
 from intercontinet.certificate import certain_examples
-from intercontinet.inference import positions, right
 from intercontinet.region import Region, State
 
 
@@ -18,11 +15,11 @@ def shrunk_to_keep(
     weights: State,
     region: Region,
     data: tuple[Tensor, Tensor],
-    classes: Sequence[int] | None,
-    keep: float,
+    classes: Tensor | None,
+    wanted: float,
     joint: bool = True,
 ) -> tuple[Region, int]:
-    """The region, drawn in towards the weights until ``keep`` of their accuracy on the data is certain.
+    """The region, drawn in towards the weights until so many examples are certain.
 
     The factor is found by bisection on quick float32 bounds and then confirmed, and lowered if need be, with sound
     ones. Smaller boxes have tighter bounds, so the count only grows as the factor falls. At zero the region is a
@@ -31,12 +28,10 @@ def shrunk_to_keep(
     Returns:
         The region, and how many examples are certain in it.
     """
-    x, y = data
-    labels, index = positions(y, classes)
-    wanted = keep * int(right(model, weights, x, labels, index).sum())
+    x, labels = data
 
     def count(box: Region, quick: bool = False) -> int:
-        return int(certain_examples(model, box, x, labels, index, joint, quick).sum())
+        return int(certain_examples(model, box, x, labels, classes, joint, quick).sum())
 
     def enough(factor: float) -> bool:
         return count(region.scaled(factor, weights), quick=True) >= wanted

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, final
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -21,6 +20,7 @@ from intercontinet.engine.loop import Augment, Batch, Fixed, Listener, Objective
 from intercontinet.engine.optimizer import SGD, Adam, Optimizer
 from intercontinet.engine.parametrisation import Identity, Parametrisation
 from intercontinet.errors import InvalidModel, InvalidSetting
+from intercontinet.inference import positions
 from intercontinet.noise import key_of
 
 Memory = Mapping[str, Tensor]  # [seeds, ...] each
@@ -98,10 +98,7 @@ class Lesson:
 
     def labels(self) -> tuple[Tensor, Tensor | None]:
         """Labels as positions among the classes, and the classes as an index."""
-        if self.classes is None:
-            return self.y.long(), None
-        index = torch.tensor(self.classes, device=self.y.device)
-        return (self.y.long()[:, None] == index).int().argmax(1), index
+        return positions(self.y, self.classes)
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,10 @@ class Ferns(nn.Module):
             return (draw(size, channels) * height + top + draw(size, window)) * width + left + draw(size, window)
 
         self.shape, self.kind, self.bins = tuple(shape), kind, groups << tests
-        self.register_buffer("first", pixels())
-        self.register_buffer("second", pixels())
         low, high = THRESHOLDS
-        self.register_buffer("level", low + (high - low) * torch.rand(groups, tests, generator=generator))
+        level = low + (high - low) * torch.rand(groups, tests, generator=generator)
+        for name, tensor in {"first": pixels(), "second": pixels(), "level": level}.items():
+            self.register_buffer(name, tensor, persistent=False)  # part of the architecture, drawn from its seed
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.flatten(1)

@@ -25,33 +25,36 @@ from intercontinet.study import machine
 BATCH, STEPS, CERTIFIED, RADIUS, RATE = 128, 90, 8, 0.01, 1e-4  # an epoch of Split MNIST has about 90 steps
 
 
-def measured(rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Figures for the paper's 784-400-400-10 net, and, beside them, for a small convolutional one.
+def measured(rounds: int, say: Callable[[str], None], convolutional: bool = False) -> dict[str, Any]:
+    """Figures for the paper's 784-400-400-10 net, and, if asked for, for a small convolutional one.
 
     Everything is measured in turn, round after round, and the median of the rounds' ratios is taken, so that a slow
     moment of the machine slows both sides. A step includes drawing its batch; a certification pass is per batch.
 
     Returns:
-        "centre_ratio", "radii_ratio", "certify_ratio", "naive_ratio", the same of the convolutional net under
-        "convolutional", the plain steps in milliseconds, machine and versions.
+        "centre_ratio", "radii_ratio", "certify_ratio", "naive_ratio", the plain step in milliseconds, the same of the
+        convolutional net under "convolutional", machine and versions.
     """
     if rounds < 1:
         raise InvalidSetting(f"rounds is {rounds}: measure at least once")
     hardware, versions = machine.hardware(torch.device("cpu")), machine.versions()
     say(f"{hardware['name']}, {hardware['threads']} threads, torch {versions['torch']}, batches of {BATCH}")
-    found = {}
-    for name, (net, shape) in {"784-400-400-10": _mlp(), "small convolutional net": _convolutional()}.items():
+    found: dict[str, dict[str, float]] = {}
+    nets = {"784-400-400-10": _mlp()} | ({"small convolutional net": _convolutional()} if convolutional else {})
+    for name, (net, shape) in nets.items():
         generator = torch.Generator().manual_seed(0)
         x = torch.rand(BATCH * STEPS, *shape, generator=generator)
         y = torch.randint(10, (len(x),), generator=generator)
-        found[name] = _ratios(_contenders(net, x, y), rounds)
+        found[name] = _ratios(_contenders(net, x, y), rounds, say)
         ratios = ", ".join(f"{key} {value:.2f}x" for key, value in found[name].items() if key != "plain_ms")
         say(f"{name}: plain step {found[name]['plain_ms']:.2f} ms; {ratios}")
-    ours, convolutional = found.values()
+    ours, *others = (
+        {(key if key == "plain_ms" else f"{key}_ratio"): value for key, value in figures.items()}
+        for figures in found.values()
+    )
     return {
-        **{f"{key}_ratio": value for key, value in ours.items() if key != "plain_ms"},
-        "plain_ms": ours["plain_ms"],
-        "convolutional": {(key if key == "plain_ms" else f"{key}_ratio"): v for key, v in convolutional.items()},
+        **ours,
+        **({"convolutional": others[0]} if others else {}),
         "rounds": rounds,
         "hardware": hardware,
         "versions": versions,
@@ -106,10 +109,11 @@ def _contenders(net: nn.Sequential, x: Tensor, y: Tensor) -> dict[str, Callable[
     }
 
 
-def _ratios(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def _ratios(calls: dict[str, Callable[[], object]], rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Median ratio of each call to the plain one, and the plain step in milliseconds."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(rounds + 1):
+        say(f"  round {turn} of {rounds}" if turn else "  warming up")
         for name, call in calls.items():
             began = time.perf_counter()
             call()

@@ -106,7 +106,7 @@ def outcome(summary: Mapping[str, Any]) -> Table:
             f"{seed['seconds']:.1f}",
         )
     table.caption = (
-        "Test accuracy over all tasks at the end; below each task, the share of its training set that is certain"
+        "Test accuracy at the end, mean over tasks; below each task, the share of its training set that is certain"
     )
     return table
 
@@ -115,7 +115,7 @@ def _share(floor: Mapping[str, Any]) -> str:
     if floor["kept"] is None:
         return "-"
     share = f"{floor['certified'] / floor['total']:.3f}"
-    return share if floor["kept"] else f"[red]{share}[/]"
+    return share if floor["kept"] else f"[red]{share} not kept[/]"
 
 
 def present(study: str, results: Path, docs: Path, console: Console) -> None:

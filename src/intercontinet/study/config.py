@@ -140,6 +140,10 @@ def configure(
             raise InvalidSetting(f"method '{method}' has {name} {value!r}: choose another method")
     if kind.settings is Settings:
         values.setdefault("head", "per-task" if scenario == "task" else "shared")
+        if values["head"] == "per-task" and scenario != "task":
+            raise InvalidSetting(
+                f"head is 'per-task', but scenario {scenario} has one head for all tasks: leave it out"
+            )
     values = {name: _from_yaml(value) for name, value in values.items()}
     whole = _checked(kind, {**values, **kind.fixed})
     if epochs is not None:
@@ -198,6 +202,8 @@ def _shared_out(settings: Any, epochs: int) -> dict[str, Any]:
     milestones = tuple(max(1, round(milestone * ratio)) for milestone in settings.milestones)
     if not intervals:
         return {"epochs": epochs, "milestones": milestones}
+    if epochs < 2:
+        raise InvalidSetting("epochs is 1, but this method needs two phases: give at least 2")
     radii = min(max(1, round(settings.radii_epochs * ratio)), epochs - 1)
     return {"centre_epochs": epochs - radii, "radii_epochs": radii, "milestones": milestones}
 

@@ -1,4 +1,4 @@
-"""docs/results.md, made whole from the records in results/ and the notes beside them, so that no number is typed."""
+"""docs/results.md, made whole from the records in results/ and the notes beside them, so that no result is typed."""
 
 from __future__ import annotations
 
@@ -160,7 +160,8 @@ def _what_was_run(pooled: Mapping[CellKey, Cell]) -> str:
         *_each("Versions", (", ".join(f"{k} {v}" for k, v in sorted(r.versions.items())) for r in records)),
         *_each("Commit", (f"`{r.commit[:12]}`" if r.commit else "not recorded" for r in records)),
         *_each("Network", (r.net for r in records)),
-        f"- Time: {_seconds(pooled.values())} in all, training and certifying.",
+        f"- Time: {_seconds(pooled.values())}, the sum of the cells' own times, training and certifying; on a GPU, "
+        "several cells ran side by side.",
         "",
         markdown_row(("method", *scenarios)),
         "|---" * (1 + len(scenarios)) + "|",

@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from filelock import FileLock, Timeout
 
 from intercontinet.errors import CertificateError, InvalidData, InvalidSetting, WriteError
@@ -75,11 +76,13 @@ def resume(folder: Path, run: Run) -> State | None:
         content = path.read_bytes()
         header = read_header(path, content)
         tensors = unseal(path, content)
+        lines = json.loads(tensors.pop("lines").numpy().tobytes())
         tensors = {key: tensor.to(run.device) for key, tensor in tensors.items()}
         memory = {key.removeprefix("memory/"): tensor for key, tensor in tensors.items() if key.startswith("memory/")}
-        return State(tensors["weights"], memory, **json.loads(header["state"]))
+        state = State(tensors["weights"], memory, lines=lines, **json.loads(header["state"]))
     except (OSError, CertificateError, KeyError, TypeError, ValueError) as error:
         raise InvalidData(f"the checkpoint {path} cannot be used: {error}. Start afresh in another --out") from error
+    return run.taken_up(state)
 
 
 def read_config(folder: Path) -> Mapping[str, Any]:
@@ -112,8 +115,12 @@ def stored_config(folder: Path) -> Config:
 
 def leave(folder: Path, run: Run, state: State) -> None:
     """Write the state, then everything that people look at, each file whole."""
-    record = {f.name: getattr(state, f.name) for f in fields(state) if f.name not in ("weights", "memory")}
-    tensors = {"weights": state.weights, **{f"memory/{name}": tensor for name, tensor in state.memory.items()}}
+    state.data.extend(run.hash_of(index) for index in range(len(state.data), state.done))
+    apart = ("weights", "memory", "lines")  # lines grow with tasks and epochs, and headers of files must stay short
+    record = {item.name: getattr(state, item.name) for item in fields(state) if item.name not in apart}
+    lines = torch.frombuffer(bytearray(json.dumps(state.lines).encode()), dtype=torch.uint8)
+    tensors = {"weights": state.weights, "lines": lines}
+    tensors |= {f"memory/{name}": tensor for name, tensor in state.memory.items()}
     write_atomically(folder / CHECKPOINT, seal(tensors, {"state": json.dumps(record)}))
     export(folder, run, state)
 
@@ -136,7 +143,7 @@ def export(folder: Path, run: Run, state: State) -> None:
 
 
 def _json(content: object) -> bytes:
-    return (json.dumps(content, indent=1) + "\n").encode()
+    return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
 
 
 def _difference(stored: object, asked: object) -> tuple[object, object]:

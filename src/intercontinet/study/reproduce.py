@@ -84,12 +84,10 @@ STUDIES: dict[str, Study] = {
 
 @dataclass(frozen=True)
 class Step:
-    """One cell in the course of a study: its configuration, and how many cells there are and were before it."""
+    """One cell to run, with the seeds that are missing."""
 
     plan: Plan
     config: Config
-    number: int
-    of: int
 
 
 def named(study: str) -> Study:
@@ -122,17 +120,18 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
     if not plans:
         raise InvalidSetting(f"no cell of {study} is called {', '.join(only)}: cells are named scenario/method, "
                              f"methods are {', '.join(METHODS)}")  # fmt: skip
-    left = []
+    left: list[Step] = []
     for plan in plans:
         cell = stored.get(plan.key)
         have = {seed.seed for seed in cell.seeds} if cell is not None else set()
         missing = tuple(seed for seed in wanted if seed not in have)
-        if missing:
-            asked = (plan.dataset, plan.scenario, plan.method, missing)
+        if missing or epochs is not None:
+            asked = (plan.dataset, plan.scenario, plan.method, missing or tuple(wanted))
             config = configure(*asked, settings=plan.settings, epochs=whole.epochs if epochs is None else epochs)
             _check_alike(cell, config)
-            left.append((plan, config))
-    return [Step(plan, config, number, len(left)) for number, (plan, config) in enumerate(left, 1)]
+        if missing:
+            left.append(Step(plan, config))
+    return left
 
 
 def _check_alike(cell: Cell | None, config: Config) -> None:

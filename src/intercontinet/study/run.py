@@ -15,6 +15,7 @@ from intercontinet.certificate import Certificate, TaskFloor
 from intercontinet.data import fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
 from intercontinet.engine.loop import Listener, Progress
+from intercontinet.engine.record import give_back_memory
 from intercontinet.errors import InvalidSetting
 from intercontinet.inference import answered
 from intercontinet.learners.boxes import region_of
@@ -24,11 +25,10 @@ from intercontinet.nets import alexnet, mlp
 from intercontinet.region import Region
 from intercontinet.report.record import FORMAT, VERSION
 from intercontinet.report.results import epoch_record
-from intercontinet.study import machine, metrics
+from intercontinet.study import machine
 from intercontinet.study.config import Config, build_method, settings_of
+from intercontinet.study.summary import Line, seed_record
 from intercontinet.tasks import Stream, Task, stream
-
-Line = dict[str, Any]
 
 
 @dataclass
@@ -43,6 +43,8 @@ class State:
         done: Tasks learned.
         seconds: Spent learning.
         started: When.
+        data: Hashes of the training sets of the tasks learned, where they were asked for.
+        origins: Versions, hardware and commit of every process that worked on it, oldest first.
     """
 
     weights: Tensor
@@ -52,6 +54,8 @@ class State:
     done: int = 0
     seconds: float = 0.0
     started: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
+    data: list[str] = field(default_factory=list)
+    origins: list[Line] = field(default_factory=list)
 
     def tasks(self, seed: int) -> list[Line]:
         """What one seed, by its row, had come to after each task."""
@@ -89,9 +93,17 @@ class Run:
         self.nets = Nets(models[0].to(self.device), config.seeds, flipped_and_cropped if config.augment else None)
         flat = [self.nets.layout.flatten(dict(model.named_parameters())).detach().cpu() for model in models]
         self._start = torch.stack(flat).to(self.device)
-        self._tests = [_Test(task, self.device) for task in self.stream.tasks]
+        self._tests, self._classes = [], []
+        for task in self.stream.tasks:  # each is built once: a lazy stream's are too large to keep
+            self._tests.append(_Test(task, self.device))
+            self._classes.append(task.classes)
         self._at_once = len(config.seeds)
         self._hashes: dict[int, str] = {}
+        self._origin = {
+            "versions": machine.versions(),
+            "hardware": machine.hardware(self.device),
+            "commit": machine.commit(),
+        }
 
     @property
     def lessons(self) -> int:
@@ -102,12 +114,12 @@ class Run:
         """The state before the first task."""
         right = self._right(self._start)
         initial = [[float(task[seed].double().mean()) for task in right] for seed in range(len(self.config.seeds))]
-        return State(self._start, {}, initial, [[] for _ in self.config.seeds])
+        return State(self._start, {}, initial, [[] for _ in self.config.seeds], origins=[self._origin])
 
     def advance(self, state: State, listen: Listener | None = None) -> State:
         """The state after one more task; the one given is left as it is."""
         lesson, tasks = self._lesson(state.done)
-        before = self._right(state.weights)
+        before = self._right(state.weights, state.done)
         lines: list[list[Line]] = [[] for _ in self.config.seeds]
 
         def attempt(rows: range) -> Listener:
@@ -133,30 +145,34 @@ class Run:
         self._tell_diverged(weights, lesson)
         after = self._right(weights)
         own = [self._answers(weights, _Test(replace(task, test=task.train), self.device)) for task in tasks]
-        learned = torch.cat(own, dim=1)
         for row in range(len(lines)):
-            flips = [b[row] & ~a[row] for b, a in zip(before[: state.done], after[: state.done], strict=True)]
+            flips = [b[row] & ~a[row] for b, a in zip(before, after[: state.done], strict=True)]
+            right = [answers[row] for answers in own]
             lines[row].append(
                 {
                     "event": "task",
                     "task": lesson.name,
                     "index": lesson.index,
-                    "accuracy": [float(task[row].double().mean()) for task in after],
-                    "train_accuracy": float(learned[row].double().mean()),
+                    "accuracy": [_share(task[row]) for task in after],
+                    "train_accuracy": _share(torch.cat(right)),
+                    "learned": [
+                        {"task": task.name, "total": len(hits), "accuracy": _share(hits)}
+                        for task, hits in zip(tasks, right, strict=True)
+                    ],
                     "floor": self._floor(memory, row, lesson),
                     "region": self._size(memory, row),
-                    "negative_flips": float(torch.cat(flips).double().mean()) if flips else 0.0,
+                    "negative_flips": _share(torch.cat(flips)) if flips else 0.0,
                     "seconds": seconds / len(lines),
                 }
             )
-        return State(
-            weights,
-            memory,
-            state.initial,
-            [[*old, *new] for old, new in zip(state.lines, lines, strict=True)],
-            state.done + 1,
-            state.seconds + seconds,
-            state.started,
+        self._tell_not_kept([line[-1] for line in lines])
+        return replace(
+            state,
+            weights=weights,
+            memory=memory,
+            lines=[[*old, *new] for old, new in zip(state.lines, lines, strict=True)],
+            done=state.done + 1,
+            seconds=state.seconds + seconds,
         )
 
     def _lesson(self, index: int) -> tuple[Lesson, Sequence[Task]]:
@@ -203,7 +219,7 @@ class Run:
             )
         self._at_once = (seeds + 1) // 2
         self._say(f"the device ran out of memory: going on with {self._at_once} seed(s) at a time")
-        torch.cuda.empty_cache()
+        give_back_memory()
 
     def _tell_diverged(self, weights: Tensor, lesson: Lesson) -> None:
         lost = diverged(weights, self.nets)
@@ -213,9 +229,17 @@ class Run:
                 "now answer with their first class: a lower rate or strength may mend it"
             )
 
-    def _right(self, weights: Tensor) -> list[Tensor]:
-        """Which test examples of each task every seed gets right: [seeds, examples] a task."""
-        return [self._answers(weights, test) for test in self._tests]
+    def _tell_not_kept(self, lines: Sequence[Line]) -> None:
+        """A promise that was not kept is never passed over."""
+        broken = [seed for seed, line in zip(self.config.seeds, lines, strict=True)
+                  if line["floor"] is not None and not line["floor"]["kept"]]  # fmt: skip
+        if broken:
+            name = lines[0]["task"]
+            self._say(f"not certified as promised: task {name}, seed(s) {', '.join(map(str, broken))}")
+
+    def _right(self, weights: Tensor, tasks: int | None = None) -> list[Tensor]:
+        """Which test examples of each task, or of the first few, every seed gets right: [seeds, examples] a task."""
+        return [self._answers(weights, test) for test in self._tests[:tasks]]
 
     def _answers(self, weights: Tensor, test: _Test) -> Tensor:
         rows = [self.nets.layout.unflatten(row) for row in weights]
@@ -239,7 +263,6 @@ class Run:
             "correct": correct,
             "accuracy": floor.accuracy,
             "kept": floor.kept,
-            "data": self._hash_of(lesson.index),  # of what was counted, which may not be there when a run is resumed
         }
 
     def _size(self, memory: Memory, row: int) -> Line | None:
@@ -270,15 +293,33 @@ class Run:
             return None
         floors = []
         for line in state.tasks(row):
-            floor, task = line["floor"], self.stream.tasks[line["index"]]
+            floor, index = line["floor"], line["index"]
             counts = (floor["certified"], floor["total"], floor["correct"])
-            floors.append(TaskFloor(task.name, *counts, task.classes, self.config.keep, floor["data"]))
+            data = state.data[index] if index < len(state.data) else self.hash_of(index)
+            floors.append(TaskFloor(floor["task"], *counts, self._classes[index], self.config.keep, data))
         return Certificate.of(self.nets.model, region.to("cpu"), floors, method=self.config.method)
 
-    def _hash_of(self, index: int) -> str:
+    def hash_of(self, index: int) -> str:
+        """Of a task's training set, or offline of all tasks'."""
         if index not in self._hashes:
-            self._hashes[index] = fingerprint(*self.stream.tasks[index].train)
+            lesson, _ = self._lesson(index)
+            self._hashes[index] = fingerprint(lesson.x, lesson.y)
         return self._hashes[index]
+
+    def taken_up(self, state: State) -> State:
+        """A state that another process left, checked against the data as they are now.
+
+        Raises:
+            InvalidSetting: A task that was learned has other examples now.
+        """
+        for index, stored in enumerate(state.data):
+            if self.hash_of(index) != stored:
+                raise InvalidSetting(
+                    f"the examples of task {self.stream.names[index]} are not those that were learned: put the old "
+                    "data back, or start afresh in another --out"
+                )
+        known = self._origin in state.origins
+        return state if known else replace(state, origins=[*state.origins, self._origin])
 
     def summary(self, state: State) -> dict[str, Any]:
         """The record of the run so far."""
@@ -295,53 +336,15 @@ class Run:
             "tasks": list(self.stream.names),
             "test_examples": [len(test.x) for test in self._tests],
             "settings": settings_of(config),
-            "commit": machine.commit(),
             "started": state.started,
             "seconds": state.seconds,
-            "versions": machine.versions(),
-            "hardware": machine.hardware(self.device),
-            "seeds": [self._seed(state, row) for row in range(len(config.seeds))],
+            **state.origins[0],
+            **({"resumed": state.origins[1:]} if len(state.origins) > 1 else {}),
+            "seeds": [
+                seed_record(seed, state.initial[row], state.lines[row], self._curves)
+                for row, seed in enumerate(config.seeds)
+            ],
         }
-
-    def _seed(self, state: State, row: int) -> Line:
-        lines, initial = state.tasks(row), state.initial[row]
-        matrix = [line["accuracy"] for line in lines]
-        record: Line = {
-            "seed": self.config.seeds[row],
-            "seconds": sum(line["seconds"] for line in lines),
-            "initial_accuracy": initial,
-            "accuracy_matrix": matrix,
-            "average_accuracy": metrics.average_accuracy(matrix) if matrix else None,
-            "forgetting": metrics.forgetting(matrix) if matrix else None,
-            "backward_transfer": metrics.backward_transfer(matrix) if matrix else None,
-            "forward_transfer": metrics.forward_transfer(matrix, initial) if matrix else None,
-            "negative_flips": [line["negative_flips"] for line in lines],
-            "train_accuracy": [line["train_accuracy"] for line in lines],
-            "floors": self._floors(lines),
-            "region": [line["region"] for line in lines if line["region"] is not None],
-        }
-        if self._curves:
-            record["curve"] = [_curve_point(line) for line in state.lines[row] if "current" in line]
-        return record
-
-    def _floors(self, lines: Sequence[Line]) -> list[Line]:
-        """One a task learned: what was certain of it then; nothing, for methods that promise nothing."""
-        if isinstance(self.method, Offline):
-            return [
-                {"task": task.name, "certified": 0, "total": len(task.train[0]), "accuracy": line["train_accuracy"],
-                 "kept": None}
-                for line in lines
-                for task in self.stream.tasks
-            ]  # fmt: skip
-        floors = []
-        for line in lines:
-            if line["floor"] is None:
-                total = len(self.stream.tasks[line["index"]].train[0])
-                none = {"task": line["task"], "certified": 0, "total": total, "kept": None}
-                floors.append({**none, "accuracy": line["train_accuracy"]})
-            else:
-                floors.append({key: line["floor"][key] for key in ("task", "certified", "total", "accuracy", "kept")})
-        return floors
 
 
 def complete(run: Run, state: State | None = None, listen: Listener | None = None) -> State:
@@ -395,9 +398,8 @@ class _Curve:
         return {"current": current, "first": first, "sum_of_radii": self._radii[row]}
 
 
-def _curve_point(line: Line) -> Line:
-    names = ("phase", "epoch", "current", "first", "sum_of_radii")
-    return {"task": line["index"], **{name: line[name] for name in names}}
+def _share(hits: Tensor) -> float:
+    return float(hits.double().mean())
 
 
 def _with_heads(method: Method, tasks: Stream) -> Method:
