@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 import intercontinet as icn
 from intercontinet.bounds.arithmetic import Float32
 from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.interval import Interval
 from intercontinet.nets.ferns import STEP, Ferns, Kind, fern_net, ferns
+from tests.strategies import lopsided_region, output_alone, weights_inside
 
 X = torch.rand(5, 2, 6, 7, generator=torch.Generator().manual_seed(0))
 
@@ -57,7 +59,7 @@ def test_bounds_take_the_very_bins_of_a_float32_evaluation() -> None:
 
 def test_a_net_of_ferns_certifies_attacks_and_verifies() -> None:
     net = fern_net((2, 6, 7), outputs=3, groups=30, tests=4, window=5)
-    torch.nn.init.normal_(net.get_parameter("1.weight"), generator=torch.Generator().manual_seed(0))
+    nn.init.normal_(net.get_parameter("1.weight"), generator=torch.Generator().manual_seed(0))
     data = X, net(X).argmax(1)
     region = icn.Region.around(net, {"1.weight": 0.1})
     floor = icn.certify(net, region, data, task="five")
@@ -67,6 +69,22 @@ def test_a_net_of_ferns_certifies_attacks_and_verifies() -> None:
     net.get_buffer("0.first")[0, 0] += 1
     with pytest.raises(icn.errors.CertificateError, match="another architecture"):
         icn.verify(net, certificate)
+
+
+@pytest.mark.parametrize("kind", ["threshold", "pair"])
+def test_outputs_of_any_weights_in_the_region_lie_inside_the_bounds_and_reach_them(kind: Kind) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for seed in range(20):
+        net = fern_net((2, 6, 7), outputs=3, groups=40, tests=4, window=5, kind=kind, seed=seed)
+        nn.init.normal_(net.get_parameter("1.weight"), std=10.0 ** (seed % 5 - 2), generator=generator)
+        region = lopsided_region(net, 10.0 ** (seed % 4 - 3), generator)
+        box = icn.bounds(net, region, X)
+        weights = weights_inside(region, 100, generator)
+        for index in range(100):
+            assert box.contains(output_alone(net, weights, X.expand(100, *X.shape), index))
+        lower = region.lower["1.weight"].double()
+        lowest, size = (nn.functional.embedding_bag(net[0](X), values, mode="sum") for values in (lower, lower.abs()))
+        assert bool((lowest - box.lower < 1e-5 * (1 + size)).all()), "nothing but rounding is lost"
 
 
 def test_an_interval_of_pixels_has_no_bin() -> None:
