@@ -5,6 +5,7 @@ from intercontinet.bounds import bounds, rule
 from intercontinet.certificate import Certificate, TaskFloor, Verdict, certify, verify
 from intercontinet.errors import InterContiNetError, Violation
 from intercontinet.interval import Interval
+from intercontinet.learners.exact import ExactInterContiNet
 from intercontinet.learners.intercontinet import InterContiNet
 from intercontinet.learners.settings import Settings
 from intercontinet.region import Region
@@ -13,6 +14,7 @@ from intercontinet.version import __version__
 __all__ = [
     "Attack",
     "Certificate",
+    "ExactInterContiNet",
     "InterContiNet",
     "InterContiNetError",
     "Interval",

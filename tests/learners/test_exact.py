@@ -1,0 +1,148 @@
+"""The exact learner: counts against a naive loop, floors that are kept, a ceiling no lower than it must be."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intercontinet as icn
+from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
+from intercontinet.learners.exact import ExactInterContiNet
+from intercontinet.nets.ferns import fern_net
+from intercontinet.tasks import Task, split_digits
+from tests.tiny import same, snapshot
+
+
+def small(seed: int = 0, outputs: int = 10) -> nn.Sequential:
+    return fern_net((1, 8, 8), outputs, groups=150, tests=6, window=5, kind="pair", seed=seed)
+
+
+def images(task: Task, test: bool = False) -> tuple[Tensor, Tensor]:
+    x, y = task.test if test else task.train
+    return x.view(-1, 1, 8, 8), y
+
+
+TASKS = split_digits("class").tasks
+
+
+@pytest.fixture(scope="module")
+def learned() -> tuple[nn.Sequential, ExactInterContiNet, list[icn.Region]]:
+    model, regions = small(), []
+    learner = ExactInterContiNet(model, keep=0.8)
+    for task in TASKS:
+        learner.learn(images(task), task.name)
+        regions.append(learner.region)
+    return model, learner, regions
+
+
+Learned = tuple[nn.Sequential, ExactInterContiNet, list[icn.Region]]
+
+
+def test_every_class_is_learned_and_every_floor_is_kept_and_still_true(learned: Learned) -> None:
+    model, learner, regions = learned
+    assert all(floor.kept and floor.certified > 0 for floor in learner.certificate.tasks)
+    assert all(child.within(parent) for parent, child in pairwise(regions))
+    assert icn.verify(model, learner.certificate)
+    for task, floor, region in zip(TASKS, learner.certificate.tasks, regions, strict=True):
+        x, y = images(task)
+        assert floor.certified <= int((model(x).argmax(1) == y).sum()), "a floor fell"
+        assert floor.floor <= icn.attack(model, regions[-1], (x, y)).accuracy
+        assert icn.certify(model, regions[-1], (x, y)).certified >= floor.certified
+        assert region.within(regions[0])
+    accuracy = [float((model(x).argmax(1) == y).double().mean()) for x, y in (images(t, test=True) for t in TASKS)]
+    assert sum(accuracy) / 5 > 0.6 and min(accuracy) > 0.3, accuracy
+
+
+def test_the_rows_of_the_first_task_are_the_capped_logarithms_of_counts() -> None:
+    model = small(outputs=3)
+    learner = ExactInterContiNet(model, keep=0.8, cap=0.5, depth=6.0, held_out=0.0)
+    x, y = images(TASKS[0])
+    learner.learn((x, y))
+    bins, weight = model[0](x), learner.region.lower["1.weight"]
+    for label in (0, 1):
+        mine = bins[y == label]
+        for which in torch.unique(bins)[::97].tolist():
+            share = (mine == which).sum().item() / len(mine)
+            value = max(-6.0, min(0.5, math.log(64 * share))) if share else -6.0
+            assert weight[which, label].item() == pytest.approx(value, abs=1e-5)
+    assert torch.equal(weight[:, :2], learner.region.upper["1.weight"][:, :2]), "what is learned is a point"
+
+
+def test_the_ceiling_falls_where_the_new_classes_are_at_home_and_nowhere_else() -> None:
+    learner = ExactInterContiNet(small(), keep=0.8)
+    learner.learn(images(TASKS[0]))
+    weight, upper = learner.region.lower["1.weight"], learner.region.upper["1.weight"][:, 5]
+    home = weight[:, :2].amax(1) > 0
+    assert bool((upper[home] < 0.1).all()) and bool((upper[~home] == 0.1).all())
+    assert 0 < int(home.sum()) < len(home) / 2
+
+
+def test_the_ceiling_falls_no_further_than_it_must() -> None:
+    model = small()
+    learner = ExactInterContiNet(model, keep=0.9, held_out=0.0)
+    data = images(TASKS[0])
+    floor = learner.learn(data)
+    lower, upper = dict(learner.region.lower), dict(learner.region.upper)
+    raised = upper["1.weight"].clone()
+    raised[:, 2:] += 0.02 * (raised[:, 2:] < 0.1) * (0.1 - raised[:, 2:])
+    higher = icn.certify(model, icn.Region(lower, {**upper, "1.weight": raised}), data)
+    assert higher.certified < 0.9 * floor.correct <= floor.certified
+
+
+def test_held_out_examples_keep_their_share_too() -> None:
+    """They are not counted, so that they are harder: what holds for them says more than what holds for the others."""
+    floors = {}
+    for share in (0.0, 0.2):
+        learner = ExactInterContiNet(small(), keep=0.9, held_out=share)
+        floors[share] = learner.learn(images(TASKS[0])).floor
+    assert floors[0.0] < floors[0.2]
+
+
+def test_with_a_head_for_each_task_other_heads_stay_free() -> None:
+    model = small()
+    learner = ExactInterContiNet(model, keep=0.9, head="per-task")
+    for task in split_digits("task").tasks[:2]:
+        floor = learner.learn(images(task), task.name, classes=task.classes)
+        assert floor.classes == task.classes and floor.kept and floor.accuracy > 0.95
+    lower, upper = learner.region.lower["1.weight"], learner.region.upper["1.weight"]
+    assert bool(lower[:, 4:].isinf().all()) and torch.equal(lower[:, :4], upper[:, :4])
+
+
+def test_going_on_from_a_certificate_gives_the_same_bits() -> None:
+    whole, broken = small(), small()
+    learner = ExactInterContiNet(whole, seed=3)
+    first = ExactInterContiNet(broken, seed=3)
+    for task in TASKS[:3]:
+        learner.learn(images(task))
+    first.learn(images(TASKS[0]))
+    second = ExactInterContiNet(broken, seed=3, certificate=first.certificate)
+    for task in TASKS[1:3]:
+        second.learn(images(task))
+    assert same(snapshot(whole), snapshot(broken))
+    assert learner.certificate.tasks == second.certificate.tasks
+
+
+def test_a_class_is_learned_once_and_an_error_changes_nothing() -> None:
+    model = small()
+    learner = ExactInterContiNet(model)
+    learner.learn(images(TASKS[0]))
+    before, certificate = snapshot(model), learner.certificate
+    with pytest.raises(InvalidData, match="class 0 was learned before"):
+        learner.learn(images(TASKS[0]))
+    assert same(snapshot(model), before) and learner.certificate is certificate
+
+
+@pytest.mark.parametrize("wrong", [{"keep": 0}, {"cap": 0.0}, {"depth": -1.0}, {"held_out": 1.0}, {"head": "two"}])
+def test_settings_that_make_no_sense_are_named(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidSetting, match=next(iter(wrong))):
+        ExactInterContiNet(small(), **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.Sequential(nn.Flatten(), nn.Linear(64, 2))])
+def test_other_models_are_refused(model: nn.Module) -> None:
+    with pytest.raises(InvalidModel, match="fern_net"):
+        ExactInterContiNet(model)
