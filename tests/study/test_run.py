@@ -17,9 +17,10 @@ import intercontinet as icn
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.method import Lesson, Memory, Method, Nets
+from intercontinet.nets import build_net
 from intercontinet.report.record import parse_record, read_record
 from intercontinet.study.config import METHODS, Config, configure
-from intercontinet.study.run import Run, State, build_net, complete
+from intercontinet.study.run import Run, State, complete
 from intercontinet.study.store import save_record
 from intercontinet.tasks import SCENARIOS, Scenario, Stream, Task, stream
 
@@ -360,17 +361,17 @@ def test_intervals_that_diverge_are_an_error_that_names_the_rate() -> None:
 @pytest.mark.parametrize("name", ["mlp-0", "mlp-a", "mlp-²", "mlp--8", "alexnet-3", "resnet", ""])
 def test_a_net_that_is_not_there_is_named(name: str) -> None:
     with pytest.raises(InvalidSetting, match=f"there is no net '{name}'"):
-        build_net(name, digits("domain"), 0)
+        built(name, digits("domain"))
 
 
 def test_nets_have_the_widths_they_are_asked_for() -> None:
     def widths(name: str) -> list[tuple[int, ...]]:
-        return [tuple(p.shape) for n, p in build_net(name, digits("class"), 0).named_parameters() if "weight" in n]
+        return [tuple(p.shape) for n, p in built(name, digits("class")).named_parameters() if "weight" in n]
 
     assert widths("mlp-8-4") == [(8, 64), (4, 8), (10, 4)]
     assert widths("mlp") == [(10, 64)]
     with pytest.raises(InvalidSetting, match="32 x 32"):
-        build_net("alexnet", digits("class"), 0)
+        built("alexnet", digits("class"))
 
 
 def test_images_alone_can_be_augmented() -> None:
@@ -389,3 +390,7 @@ def test_images_alone_can_be_augmented() -> None:
 def test_what_cannot_be_run_is_named(build: Callable[[], Run], words: str) -> None:
     with pytest.raises(InvalidSetting, match=words):
         build()
+
+
+def built(name: str, tasks: Stream) -> torch.nn.Sequential:
+    return build_net(name, tasks.shape, tasks.outputs, 0)

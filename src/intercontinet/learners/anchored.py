@@ -13,10 +13,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from intercontinet.engine.loop import Listener, Objective, train
+from intercontinet.engine.loop import Listener, train
 from intercontinet.engine.optimizer import Measure, Optimizer
 from intercontinet.engine.parametrisation import Anchored, Identity
-from intercontinet.learners.method import Lesson, Memory, Nets, Plan, Schedule, cross_entropy, trained
+from intercontinet.learners.method import (
+    Lesson,
+    Loss,
+    Memory,
+    Nets,
+    Plan,
+    Schedule,
+    cross_entropy,
+    objective_of,
+    trained,
+)
 
 
 def learn_anchored(
@@ -37,25 +47,27 @@ def learn_anchored(
     return trained(nets, phase, weights, lesson, listen)
 
 
-def one_more(memory: Memory, strength: Tensor, weights: Tensor) -> Memory:
-    """The memory with one more penalty in its sum, around these weights."""
-    if not memory:
-        return {"curvature": strength, "pull": strength * weights}
-    return {"curvature": memory["curvature"] + strength, "pull": memory["pull"] + strength * weights}
-
-
 def only_here(strength: Tensor, weights: Tensor) -> Memory:
     """A memory with one penalty alone, around these weights."""
     return {"curvature": strength, "pull": strength * weights}
 
 
-def summed_gradients(
-    nets: Nets, weights: Tensor, lesson: Lesson, objective: Objective, power: int, batch_size: int
-) -> Tensor:
+def one_more(memory: Memory, strength: Tensor, weights: Tensor) -> Memory:
+    """The memory with one more penalty in its sum, around these weights."""
+    new = only_here(strength, weights)
+    return {name: memory[name] + tensor for name, tensor in new.items()} if memory else new
+
+
+def moved_on(memory: Memory, strength: Tensor, weights: Tensor, decay: float) -> Memory:
+    """One penalty around these weights, of the old strength, decayed, and the new one."""
+    return only_here(decay * memory["curvature"] + strength if memory else strength, weights)
+
+
+def importance(nets: Nets, weights: Tensor, lesson: Lesson, loss: Loss, power: int, batch_size: int) -> Tensor:
     """Sum over the task's batches of a batch gradient's powers, entry by entry, without dropout: [seeds, entries]."""
     total = torch.zeros_like(weights)
-    labels, _ = lesson.labels()
-    plan = Plan(Measure(power, total), 1, batch_size)
-    phase = nets.phase("importance", objective, plan, noise=False, augment=None)
+    labels, classes = lesson.labels()
+    objective = objective_of(loss, nets.network, classes)
+    phase = nets.phase("importance", objective, Plan(Measure(power, total), 1, batch_size), noise=False, augment=None)
     train(phase, weights, {}, {"x": lesson.x, "y": labels}, {}, nets.keys(lesson.index, 1))
     return total

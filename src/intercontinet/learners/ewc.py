@@ -8,10 +8,9 @@ from typing import final
 import torch.nn.functional as F
 from torch import Tensor
 
-from intercontinet.bounds import Network
-from intercontinet.engine.loop import Batch, Fixed, Listener, Objective, Parameters
-from intercontinet.learners.anchored import learn_anchored, one_more, only_here, summed_gradients
-from intercontinet.learners.method import Lesson, Memory, Nets, Schedule, hits
+from intercontinet.engine.loop import Listener
+from intercontinet.learners.anchored import importance, learn_anchored, moved_on, one_more
+from intercontinet.learners.method import Lesson, Memory, Nets, Schedule
 
 
 @final
@@ -36,22 +35,12 @@ class EWC(Schedule):
         self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
     ) -> tuple[Tensor, Memory]:
         weights = learn_anchored(self, nets, weights, memory, lesson, listen)
-        _, classes = lesson.labels()
-        objective = surprise(nets.network, classes)
-        strength = self.strength * summed_gradients(nets, weights, lesson, objective, 2, self.batch_size)
-        if not self.online:
-            return weights, one_more(memory, strength, weights)
-        if memory:
-            strength = self.decay * memory["curvature"] + strength
-        return weights, only_here(strength, weights)
+        strength = self.strength * importance(nets, weights, lesson, surprise, 2, self.batch_size)
+        if self.online:
+            return weights, moved_on(memory, strength, weights, self.decay)
+        return weights, one_more(memory, strength, weights)
 
 
-def surprise(network: Network, classes: Tensor | None) -> Objective:
+def surprise(out: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy with the net's own predictions as labels."""
-
-    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
-        out = network.run(weights, batch["x"])
-        out = out if classes is None else out[:, classes]
-        return F.cross_entropy(out, out.detach().argmax(1)), hits(out, batch["y"])
-
-    return objective
+    return F.cross_entropy(out, out.detach().argmax(1))

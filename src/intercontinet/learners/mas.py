@@ -7,10 +7,9 @@ from typing import final
 
 from torch import Tensor
 
-from intercontinet.bounds import Network
-from intercontinet.engine.loop import Batch, Fixed, Listener, Objective, Parameters
-from intercontinet.learners.anchored import learn_anchored, only_here, summed_gradients
-from intercontinet.learners.method import Lesson, Memory, Nets, Schedule, hits
+from intercontinet.engine.loop import Listener
+from intercontinet.learners.anchored import importance, learn_anchored, moved_on
+from intercontinet.learners.method import Lesson, Memory, Nets, Schedule
 
 
 @final
@@ -33,20 +32,10 @@ class MAS(Schedule):
         self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
     ) -> tuple[Tensor, Memory]:
         weights = learn_anchored(self, nets, weights, memory, lesson, listen)
-        _, classes = lesson.labels()
-        objective = output_size(nets.network, classes)
-        strength = self.strength * summed_gradients(nets, weights, lesson, objective, 1, self.batch_size)
-        if memory:
-            strength = self.decay * memory["curvature"] + strength
-        return weights, only_here(strength, weights)
+        strength = self.strength * importance(nets, weights, lesson, output_size, 1, self.batch_size)
+        return weights, moved_on(memory, strength, weights, self.decay)
 
 
-def output_size(network: Network, classes: Tensor | None) -> Objective:
-    """Mean squared output."""
-
-    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
-        out = network.run(weights, batch["x"])
-        out = out if classes is None else out[:, classes]
-        return out.square().mean(), hits(out, batch["y"])
-
-    return objective
+def output_size(out: Tensor, labels: Tensor) -> Tensor:
+    """Mean squared output, whatever the labels."""
+    return out.square().mean()

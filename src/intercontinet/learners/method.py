@@ -7,7 +7,7 @@ that a run can stop after any task, be written to a file, and go on as if nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, final
 
@@ -169,15 +169,23 @@ def stepping(optimizer: str, rate: float) -> Optimizer:
     return SGD(rate) if optimizer == "sgd" else Adam(rate)
 
 
-def cross_entropy(network: Network, classes: Tensor | None) -> Objective:
-    """Cross-entropy among some classes; its statistic is the batch's accuracy."""
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def objective_of(loss: Loss, network: Network, classes: Tensor | None) -> Objective:
+    """A loss of outputs [batch, classes] and labels [batch], among some classes; its statistic is the accuracy."""
 
     def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
         out = network.run(weights, batch["x"], batch.get("noise"))
         out = out if classes is None else out[:, classes]
-        return F.cross_entropy(out, batch["y"]), hits(out, batch["y"])
+        return loss(out, batch["y"]), hits(out, batch["y"])
 
     return objective
+
+
+def cross_entropy(network: Network, classes: Tensor | None) -> Objective:
+    """Cross-entropy among some classes."""
+    return objective_of(F.cross_entropy, network, classes)
 
 
 def hits(out: Tensor, labels: Tensor) -> Tensor:

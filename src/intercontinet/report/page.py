@@ -13,16 +13,8 @@ from typing import TYPE_CHECKING
 from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.files import write_atomically
 from intercontinet.report.cells import difference, newest
-from intercontinet.report.record import (
-    CellKey,
-    Floor,
-    Record,
-    SeedRecord,
-    method_place,
-    parse_object,
-    read_bytes,
-    read_record,
-)
+from intercontinet.report.parts import parse_object, read_bytes
+from intercontinet.report.record import CellKey, Floor, Record, SeedRecord, method_place, read_record
 from intercontinet.report.svg import Bar, Line, bars, down, heat_map, lines, mean, percent
 from intercontinet.tasks import SCENARIOS
 from intercontinet.version import __version__

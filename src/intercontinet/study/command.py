@@ -17,7 +17,7 @@ from intercontinet.study.config import METHODS, Config, configure, read_config, 
 from intercontinet.study.figures import figure3, figure4
 from intercontinet.study.folder import stored_config
 from intercontinet.study.store import cells, load_records
-from intercontinet.study.tables import TABLES, rich_table
+from intercontinet.study.tables import TABLES, certified_text, ours_text, rich_table
 
 
 @dataclass(frozen=True)
@@ -138,4 +138,8 @@ def present(study: str, results: Path, docs: Path, console: Console) -> None:
         if any(record.key.method != "lwf" for record in records):  # which the paper's figure 4 leaves out
             figure4(records, images / "figure4")
         figure4(records, images / "figure5", full=True)
+    for cell in cells(records).values():
+        console.print(
+            f"{cell.key}: {ours_text(cell)}; certified {certified_text(cell)}", highlight=False, soft_wrap=True
+        )
     console.out(f"Drew {study} into {images}, as PNG, SVG and CSV.", highlight=False)

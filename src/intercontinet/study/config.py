@@ -34,21 +34,20 @@ class Kind:
 
     settings: type[Any]
     fixed: Values
-    about: str
 
 
 METHODS: dict[str, Kind] = {
-    "sgd": Kind(Plain, {"optimizer": "sgd"}, "one task after another with SGD; nothing is done against forgetting"),
-    "adam": Kind(Plain, {"optimizer": "adam"}, "the same with Adam"),
-    "l2": Kind(L2, {}, "all weights are pulled towards the old ones alike"),
-    "ewc": Kind(EWC, {"online": False}, "elastic weight consolidation: the pull follows the Fisher information"),
-    "oewc": Kind(EWC, {"online": True}, "online EWC: one penalty around the latest weights"),
-    "si": Kind(SI, {}, "synaptic intelligence: the pull follows what each weight did for the loss"),
-    "mas": Kind(MAS, {}, "memory aware synapses: the pull follows the outputs' sensitivity"),
-    "lwf": Kind(LwF, {}, "learning without forgetting: old outputs on new data are distilled"),
-    "intercontinet": Kind(Settings, {"enforce": True}, "weights in intervals, the promise enforced"),
-    "intercontinet-published": Kind(Settings, {"enforce": False}, "the same as the paper has it: nothing is enforced"),
-    "offline": Kind(Offline, {"heads": ()}, "all tasks at once: a ceiling, not a continual learner"),
+    "sgd": Kind(Plain, {"optimizer": "sgd"}),
+    "adam": Kind(Plain, {"optimizer": "adam"}),
+    "l2": Kind(L2, {}),
+    "ewc": Kind(EWC, {"online": False}),
+    "oewc": Kind(EWC, {"online": True}),
+    "si": Kind(SI, {}),
+    "mas": Kind(MAS, {}),
+    "lwf": Kind(LwF, {}),
+    "intercontinet": Kind(Settings, {"enforce": True}),
+    "intercontinet-published": Kind(Settings, {"enforce": False}),
+    "offline": Kind(Offline, {"heads": ()}),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,8 @@ def stored_config(folder: Path) -> Config:
 
 def leave(folder: Path, run: Run, state: State) -> None:
     """Write the state, then everything that people look at, each file whole."""
-    state.data.extend(run.hash_of(index) for index in range(len(state.data), state.done))
+    hashes = [run.hash_of(index) for index in range(len(state.data), state.done)]
+    state = replace(state, data=[*state.data, *hashes])
     apart = ("weights", "memory", "lines")  # lines grow with tasks and epochs, and headers of files must stay short
     record = {item.name: getattr(state, item.name) for item in fields(state) if item.name not in apart}
     lines = torch.frombuffer(bytearray(json.dumps(state.lines).encode()), dtype=torch.uint8)

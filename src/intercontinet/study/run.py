@@ -21,7 +21,7 @@ from intercontinet.inference import answered
 from intercontinet.learners.boxes import region_of
 from intercontinet.learners.method import Lesson, Memory, Method, Nets, diverged
 from intercontinet.learners.plain import Offline
-from intercontinet.nets import alexnet, mlp
+from intercontinet.nets import build_net
 from intercontinet.region import Region
 from intercontinet.report.record import FORMAT, VERSION
 from intercontinet.report.results import epoch_record
@@ -85,7 +85,7 @@ class Run:
         self._say, self._curves = say, curves
         self.stream = stream(config.dataset, config.scenario, tasks=config.tasks) if tasks is None else tasks
         self.method = _with_heads(build_method(config), self.stream)
-        models = [build_net(config.net, self.stream, seed) for seed in config.seeds]
+        models = [build_net(config.net, self.stream.shape, self.stream.outputs, seed) for seed in config.seeds]
         if config.augment and len(self.stream.shape) != 3:
             raise InvalidSetting(
                 f"augment is for images, and these examples are of shape {self.stream.shape}: leave it out"
@@ -113,7 +113,7 @@ class Run:
     def begin(self) -> State:
         """The state before the first task."""
         right = self._right(self._start)
-        initial = [[float(task[seed].double().mean()) for task in right] for seed in range(len(self.config.seeds))]
+        initial = [[_share(task[row]) for task in right] for row in range(len(self.config.seeds))]
         return State(self._start, {}, initial, [[] for _ in self.config.seeds], origins=[self._origin])
 
     def advance(self, state: State, listen: Listener | None = None) -> State:
@@ -279,7 +279,7 @@ class Run:
 
     def model(self, state: State, row: int) -> nn.Module:
         """One seed's network, with its weights, on the CPU."""
-        model = build_net(self.config.net, self.stream, self.config.seeds[row])
+        model = build_net(self.config.net, self.stream.shape, self.stream.outputs, self.config.seeds[row])
         own = dict(model.named_parameters())
         with torch.no_grad():
             for name, tensor in self.nets.layout.unflatten(state.weights[row].cpu()).items():
@@ -355,19 +355,6 @@ def complete(run: Run, state: State | None = None, listen: Listener | None = Non
     return state
 
 
-def build_net(name: str, tasks: Stream, seed: int) -> nn.Sequential:
-    """A network by its name: "alexnet", or "mlp" and the widths of its hidden layers, "mlp-400-400"."""
-    kind, *widths = name.split("-")
-    shape = tasks.shape
-    if kind == "alexnet" and not widths:
-        if shape[1:] != (32, 32):
-            raise InvalidSetting(f"alexnet is for images of 32 x 32 pixels, and these examples are {shape}: use an mlp")
-        return alexnet(tasks.outputs, shape[0], seed=seed)
-    if kind == "mlp" and all(width.isdecimal() and int(width) > 0 for width in widths):
-        return mlp(torch.Size(shape).numel(), [int(width) for width in widths], tasks.outputs, seed=seed)
-    raise InvalidSetting(f"there is no net '{name}': use alexnet, or mlp with its hidden widths, such as mlp-400-400")
-
-
 class _Test:
     """Examples to measure accuracy on, where the nets are."""
 
@@ -392,7 +379,7 @@ class _Curve:
             self._radii[row] = float(values.double().sum())
         else:
             tests = self._run._tests
-            now = [float(self._run._answers(values, tests[i]).double().mean()) for i in (self._index, 0)]
+            now = [_share(self._run._answers(values, tests[i])) for i in (self._index, 0)]
             self._accuracy[row] = (now[0], now[1])
         current, first = self._accuracy[row]
         return {"current": current, "first": first, "sum_of_radii": self._radii[row]}

@@ -13,7 +13,8 @@ from typing import cast
 from intercontinet.errors import InvalidData, WriteError
 from intercontinet.files import write_atomically
 from intercontinet.report.cells import difference, newest
-from intercontinet.report.record import CellKey, Record, SeedRecord, damaged, parse_record, read_record
+from intercontinet.report.parts import damaged
+from intercontinet.report.record import CellKey, Record, SeedRecord, parse_record, read_record
 from intercontinet.study.metrics import (
     average_accuracy,
     backward_transfer,
