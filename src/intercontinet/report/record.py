@@ -296,6 +296,3 @@ def _check(part: Part, seed: SeedRecord, record: Record) -> None:
         raise part.wrong(f"{record.keep:g} was to be kept, but a floor does not say whether it was")
     if seed.curve and (latest := max(point.task for point in seed.curve)) >= len(tasks):
         raise part.wrong(f"a point of the curve is of task {latest}, of {len(tasks)} counted from 0")
-
-
-# JSON that says where it is wrong.
