@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import intercontinet as icn
+from intercontinet.certificate import floor_of
 from intercontinet.errors import CertificateError, InvalidModel, InvalidRegion, RegionMismatch
+from intercontinet.statistics import lowest_share
 from tests.tiny import blobs, fitted, mlp, snapshot, with_statistics
 
 
@@ -40,6 +43,23 @@ def test_a_floor_tells_shares_and_whether_it_is_as_high_as_asked() -> None:
     assert not short.kept
     assert str(short).endswith("NOT the 90% of its accuracy that was asked for")
     assert icn.TaskFloor("0/1", certified=0, total=100, correct=50).kept, "nothing was asked for"
+
+
+def test_a_floor_for_unseen_data_comes_from_what_was_held_back() -> None:
+    floor = icn.TaskFloor("0/1", 880, 1000, 960, keep=0.9, unseen_certified=85, unseen_total=100)
+    assert floor.unseen_floor == lowest_share(85, 100, 0.95) == pytest.approx(0.7785, abs=1e-4)
+    words = "; of unseen examples at least 77.8% (95% confidence)"
+    assert str(floor) == f"0/1: 880 of 1000 certain (88.0%), accuracy 96.0%{words}", "rounded down"
+    assert str(replace(floor, certified=800)).endswith(f"NOT the 90% of its accuracy that was asked for{words}")
+    assert replace(floor, unseen_certified=0).unseen_floor == 0.0
+    assert icn.TaskFloor("0/1", 880, 1000, 960).unseen_floor is None
+
+
+def test_what_was_held_back_is_recorded_with_a_count() -> None:
+    data = blobs()
+    floor = floor_of(data, 40, 45, "blobs", None, 0.9, unseen_certified=8, unseen_total=10)
+    assert (floor.unseen_certified, floor.unseen_total) == (8, 10)
+    assert replace(floor, unseen_certified=None, unseen_total=None) == floor_of(data, 40, 45, "blobs", None, 0.9)
 
 
 def test_at_a_single_point_certain_is_what_is_right() -> None:

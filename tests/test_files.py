@@ -57,7 +57,7 @@ def test_a_round_trip_keeps_every_bit_and_every_word(tmp_path: Path) -> None:
     region = icn.Region(lower, upper)
     odd_name = 'two "classes"\n\u00fcber \\ "sha256":"' + "0" * 64
     floors = (
-        icn.TaskFloor(odd_name, 3, 7, 5, (4, 2), 0.1 + 0.2, "ab"),
+        icn.TaskFloor(odd_name, 3, 7, 5, (4, 2), 0.1 + 0.2, "ab", 1, 2),
         icn.TaskFloor("plain", 0, 1, 0),
     )
     written = icn.Certificate.of(model, region, floors, method="by hand")
@@ -293,3 +293,51 @@ def test_a_sealed_file_that_makes_no_sense_is_refused(saved: Path) -> None:
     nonsense.append(resealed(saved, {"point/w": w * torch.nan}))
     for content in nonsense:
         assert "makes no sense" in refused(saved, content)
+
+
+def with_counts(path: Path, **counts: object) -> bytes:
+    """The file with 40 certain of 48 examples in each task, and these counts."""
+    record = json.loads(read_header(path, path.read_bytes())["record"])
+    for floor in record["tasks"]:
+        del floor["unseen_certified"], floor["unseen_total"]
+        floor |= {"certified": 40, "total": 48, "correct": 44, **counts}
+    return resealed(path, record=json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"certified": -1},
+        {"certified": 49},
+        {"correct": 49},
+        {"correct": -1},
+        {"total": 0},
+        {"unseen_certified": 1},
+        {"unseen_total": 1},
+        {"unseen_certified": 1, "unseen_total": None},
+        {"unseen_certified": -1, "unseen_total": 4},
+        {"unseen_certified": 5, "unseen_total": 4},
+        {"unseen_certified": 40, "unseen_total": 49},
+        {"unseen_certified": 41, "unseen_total": 42},
+        {"unseen_certified": 1, "unseen_total": 10},
+        {"unseen_certified": 1.5, "unseen_total": 4},
+        {"unseen_certified": "1", "unseen_total": 4},
+        {"unseen_certified": 1, "unseen_total": math.nan},
+    ],
+    ids=str,
+)
+def test_counts_that_cannot_be_of_one_set_of_examples_are_refused(saved: Path, counts: dict[str, object]) -> None:
+    assert "the counts of task 'task 0' make no sense" in refused(saved, with_counts(saved, **counts))
+
+
+@pytest.mark.parametrize("unseen", [(0, 0), (0, 8), (9, 10), (40, 48)])
+def test_counts_of_what_was_held_back_are_read(saved: Path, unseen: tuple[int, int]) -> None:
+    saved.write_bytes(with_counts(saved, unseen_certified=unseen[0], unseen_total=unseen[1]))
+    floor = icn.Certificate.load(saved).tasks[0]
+    assert (floor.unseen_certified, floor.unseen_total) == unseen
+
+
+def test_a_file_that_knows_nothing_of_unseen_examples_is_read(saved: Path) -> None:
+    saved.write_bytes(with_counts(saved))
+    floor = icn.Certificate.load(saved).tasks[0]
+    assert (floor.certified, floor.unseen_total, floor.unseen_floor) == (40, None, None)

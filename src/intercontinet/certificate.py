@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -20,11 +21,13 @@ from intercontinet.files import read_header, seal, unseal, write_atomically
 from intercontinet.inference import evaluated, examples_at_once, outputs_of, positions, right
 from intercontinet.interval import Interval
 from intercontinet.region import Region, State, second_names, state_of
+from intercontinet.statistics import lowest_share
 from intercontinet.version import __version__
 
 Margins = Literal["joint", "separate"]
 FORMAT = "intercontinet certificate"
 FORMAT_VERSION = 1
+CONFIDENCE = 0.95  # of floors for unseen examples
 PROMISE = (
     "For every float32 weight vector inside the region, evaluated in float32 in any summation order, at least "
     "'certified' of the 'total' examples of each task are classified right. TF32, half precision, Winograd and FFT "
@@ -45,6 +48,11 @@ class TaskFloor:
         classes: The outputs that took part, or None for all.
         keep: The share of ``correct`` that was asked for, or None.
         data: Hash of the examples, whatever their order.
+        unseen_certified: How many of the unseen examples are certain, or None where none were held back.
+        unseen_total: How many examples of ``total`` shaped nothing, neither weights nor region, or None.
+
+    >>> print(TaskFloor("0/1", certified=880, total=1000, correct=960, unseen_certified=85, unseen_total=100))
+    0/1: 880 of 1000 certain (88.0%), accuracy 96.0%; of unseen examples at least 77.8% (95% confidence)
     """
 
     task: str
@@ -54,6 +62,8 @@ class TaskFloor:
     classes: tuple[int, ...] | None = None
     keep: float | None = None
     data: str = ""
+    unseen_certified: int | None = None
+    unseen_total: int | None = None
 
     @property
     def floor(self) -> float:
@@ -66,14 +76,24 @@ class TaskFloor:
         return self.correct / self.total
 
     @property
+    def unseen_floor(self) -> float | None:
+        """The share of unseen examples that is certain, at 95 % confidence: a bound from those that were held back."""
+        if self.unseen_certified is None or self.unseen_total is None:
+            return None
+        return lowest_share(self.unseen_certified, self.unseen_total, CONFIDENCE)
+
+    @property
     def kept(self) -> bool:
         """Whether the floor is as high as was asked for."""
         return self.keep is None or self.certified >= self.keep * self.correct
 
     def __str__(self) -> str:
-        promise = "" if self.kept else f" - NOT the {self.keep:.0%} of its accuracy that was asked for"
+        words = "" if self.kept else f" - NOT the {self.keep:.0%} of its accuracy that was asked for"
+        if (share := self.unseen_floor) is not None:
+            down = math.floor(1000 * share) / 10
+            words += f"; of unseen examples at least {down:.1f}% ({CONFIDENCE:.0%} confidence)"
         count = f"{self.certified} of {self.total} certain ({self.floor:.1%})"
-        return f"{self.task or 'data'}: {count}, accuracy {self.accuracy:.1%}{promise}"
+        return f"{self.task or 'data'}: {count}, accuracy {self.accuracy:.1%}{words}"
 
 
 @torch.no_grad()
@@ -139,8 +159,11 @@ def floor_of(
     task: str,
     classes: Sequence[int] | None,
     keep: float | None,
+    *,
+    unseen_certified: int | None = None,
+    unseen_total: int | None = None,
 ) -> TaskFloor:
-    """The record of a count: :func:`certify` for those who have counted already."""
+    """The record of a count: :func:`certify` for those who have counted already, those held back (unseen) too."""
     x, y = data
     return TaskFloor(
         task=str(task),
@@ -150,6 +173,23 @@ def floor_of(
         classes=None if classes is None else tuple(int(c) for c in classes),
         keep=None if keep is None else float(keep),
         data=fingerprint(x, y),
+        unseen_certified=unseen_certified,
+        unseen_total=unseen_total,
+    )
+
+
+def _sensible(floor: TaskFloor) -> bool:
+    """Whether all counts can be of one set of examples, of which some may have been held back."""
+    unseen = floor.unseen_certified, floor.unseen_total
+    certain, held_back = (0, 0) if unseen == (None, None) else unseen
+    if not isinstance(certain, int) or not isinstance(held_back, int):
+        return False
+    seen_certified, seen = floor.certified - certain, floor.total - held_back
+    return (
+        floor.total > 0
+        and 0 <= floor.correct <= floor.total
+        and 0 <= certain <= held_back
+        and 0 <= seen_certified <= seen
     )
 
 
@@ -279,7 +319,7 @@ class Certificate:
             for floor in record["tasks"]
         ]
         for floor in floors:
-            if floor.total < 1 or not all(0 <= count <= floor.total for count in (floor.certified, floor.correct)):
+            if not _sensible(floor):
                 raise ValueError(f"the counts of task '{floor.task}' make no sense")
         return cls(
             Region(lower, upper),

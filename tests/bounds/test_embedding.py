@@ -76,3 +76,22 @@ def test_what_is_more_than_a_sum_is_refused(layer: nn.EmbeddingBag) -> None:
 def test_rows_must_be_known(x: Interval) -> None:
     with pytest.raises(InvalidData, match="whole numbers"):
         embedding_bag(nn.EmbeddingBag(6, 3), {"weight": box()}, x, Real())
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize("arithmetic", [Real(), Float32()])
+@pytest.mark.parametrize("weight", [box(), Interval.point(box().lower)])
+def test_an_unknown_row_makes_its_example_and_no_other_unknown(
+    mode: str, arithmetic: Real | Float32, weight: Interval
+) -> None:
+    layer, rows = nn.EmbeddingBag(6, 3, mode=mode), torch.tensor([[0, 3, 3, 5], [-1, 2, 4, 5], [-1] * 4, [1, 2, 4, 5]])
+    out = embedding_bag(layer, {"weight": weight}, Interval.point(rows), arithmetic)
+    known = embedding_bag(layer, {"weight": weight}, Interval.point(ROWS), arithmetic)
+    for edge, same in ((out.lower, known.lower), (out.upper, known.upper)):
+        assert torch.equal(edge[[0, 3]], same) and bool(edge[1:3].isnan().all())
+    assert out.is_point == known.is_point
+
+
+def test_other_negative_rows_are_mistakes() -> None:
+    with pytest.raises((IndexError, RuntimeError)):
+        embedding_bag(nn.EmbeddingBag(6, 3), {"weight": box()}, Interval.point(torch.tensor([[-2, 0]])), Real())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import intercontinet as icn
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
 from intercontinet.learners.exact import ExactInterContiNet
-from intercontinet.nets.ferns import fern_net
+from intercontinet.nets import fern_net
 from intercontinet.tasks import Task, split_digits
 from tests.tiny import same, snapshot
 
@@ -59,7 +59,7 @@ def test_every_class_is_learned_and_every_floor_is_kept_and_still_true(learned: 
 
 def test_the_rows_of_the_first_task_are_the_capped_logarithms_of_counts() -> None:
     model = small(outputs=3)
-    learner = ExactInterContiNet(model, keep=0.8, cap=0.5, depth=6.0, held_out=0.0)
+    learner = ExactInterContiNet(model, keep=0.8, cap=0.5, depth=6.0, held_out=0.0, unseen=0.0)
     x, y = images(TASKS[0])
     learner.learn((x, y))
     bins, weight = model[0](x), learner.region.lower["1.weight"]
@@ -131,7 +131,7 @@ def test_a_class_is_learned_once_and_an_error_changes_nothing() -> None:
     learner = ExactInterContiNet(model)
     learner.learn(images(TASKS[0]))
     before, certificate = snapshot(model), learner.certificate
-    with pytest.raises(InvalidData, match="class 0 was learned before"):
+    with pytest.raises(InvalidData, match="output 0 was learned before"):
         learner.learn(images(TASKS[0]))
     assert same(snapshot(model), before) and learner.certificate is certificate
 

@@ -162,6 +162,21 @@ def test_the_mean_matrix_is_there_in_numbers(tmp_path: Path) -> None:
             assert f"after {PAIRS[i]}, {PAIRS[j]}: {50.5 + 5 * i + 2 * j:.1f}%" in page.words
 
 
+def test_floors_for_unseen_data_have_a_column_where_there_are_any(tmp_path: Path) -> None:
+    content = record()
+    assert "nseen" not in page_of(tmp_path, content).text
+    for seed, certified, floor in zip(content["seeds"], (900, 850), (0.8829, 0.82997), strict=True):
+        unseen = {"unseen_certified": certified, "unseen_total": 1000, "unseen_floor": floor}
+        seed["floors"][1] |= unseen
+    content["seeds"][0]["floors"][2] |= {"unseen_certified": 0, "unseen_total": 1, "unseen_floor": 0.0}
+    page = page_of(tmp_path, content)
+    assert "promised there unseen, 95 % kept" in page.text
+    assert "89.1% 82.9% from 850 of 1000 ✓ yes" in page.text, "of the lowest seed, rounded down"
+    assert "89.1% 0.0% from 0 of 1 ✓ yes" in page.text
+    assert page.text.count("89.1% - ✓ yes") == 3, "the other tasks"
+    assert "at 95 % confidence, in the seed where it is lowest" in page.text
+
+
 def test_a_broken_promise_is_red_and_said(tmp_path: Path) -> None:
     page = page_of(tmp_path, break_a_floor(record()))
     assert (

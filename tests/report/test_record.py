@@ -14,6 +14,7 @@ from intercontinet.report.record import CellKey, Hardware, Room, parse_record, r
 from tests.report.records import PAIRS, Record, record
 
 Damage = Callable[[Record], object]
+NOTHING_UNSEEN = {"unseen_certified": None, "unseen_total": None, "unseen_floor": None}
 
 
 def read(content: Record, incomplete: bool = False) -> Any:
@@ -36,7 +37,7 @@ def test_a_record_is_read_whole(tmp_path: Path) -> None:
     assert found.hardware == Hardware(**content["hardware"])
     for seed, stored in zip(found.seeds, content["seeds"], strict=True):
         assert [list(row) for row in seed.accuracy_matrix] == stored["accuracy_matrix"]
-        assert [vars(floor) for floor in seed.floors] == stored["floors"]
+        assert [vars(floor) for floor in seed.floors] == [{**NOTHING_UNSEEN, **floor} for floor in stored["floors"]]
         assert seed.region == tuple(Room(size["sum_of_radii"], size["dead"]) for size in stored["region"])
         assert seed.curve == ()
         for name in ("seed", "seconds", "average_accuracy", "forgetting", "backward_transfer", "forward_transfer"):
@@ -62,6 +63,16 @@ def test_a_curve_is_read() -> None:
     point = {"task": 1, "phase": "radii", "epoch": 3, "current": 0.9, "first": 0.8, "sum_of_radii": None}
     content["seeds"][0]["curve"] = [point]
     assert vars(read(content).seeds[0].curve[0]) == point
+
+
+def test_floors_for_unseen_data_are_read() -> None:
+    content = record()
+    some = {"unseen_certified": 900, "unseen_total": 1000, "unseen_floor": 0.8829}
+    content["seeds"][0]["floors"][1] |= some
+    content["seeds"][0]["floors"][2] |= NOTHING_UNSEEN
+    _, known, none, *_ = read(content).seeds[0].floors
+    assert (known.unseen_certified, known.unseen_total, known.unseen_floor) == (900, 1000, 0.8829)
+    assert none.unseen_floor is None
 
 
 def test_a_run_that_did_not_finish_is_read_only_when_asked() -> None:
@@ -156,6 +167,10 @@ def _in_floor(**changes: Any) -> Damage:
     return lambda content: content["seeds"][1]["floors"][0].update(changes)
 
 
+def _unseen(certified: object, total: object, floor: object) -> Damage:
+    return _in_floor(unseen_certified=certified, unseen_total=total, unseen_floor=floor)
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -188,6 +203,17 @@ def _in_floor(**changes: Any) -> Damage:
         (_in_floor(certified=0, total=0), r"\.floors\.0: 0 of 0 examples cannot be certified"),
         (_in_floor(certified=0.5), r"\.floors\.0\.certified is 0.5 and should be a whole number"),
         (_in_floor(kept="yes"), r"\.floors\.0\.kept is 'yes' and should be true or false"),
+        (_in_floor(unseen_total=9), r"\.floors\.0\.unseen_certified is missing and should be a whole number"),
+        (_in_floor(unseen_floor=0.5), r"\.floors\.0\.unseen_certified is missing and should be a whole number"),
+        (_unseen(9, None, 0.5), r"\.floors\.0\.unseen_total is None and should be a whole number"),
+        (_unseen(-1, 9, 0.5), r"\.floors\.0\.unseen_certified is -1 and should be a whole number"),
+        (_unseen(9, 9, None), r"\.floors\.0\.unseen_floor is None and should be a number from 0 to 1"),
+        (_unseen(9, 9, 1.5), r"\.floors\.0\.unseen_floor is 1.5 and should be a number from 0 to 1"),
+        (_unseen(9, 8, 0.5), r"\.floors\.0: 9 of 8 unseen examples cannot be certified, with 11000 of all 12000"),
+        (_unseen(9, 12001, 0.0), r"\.floors\.0: 9 of 12001 unseen examples cannot be certified"),
+        (_unseen(0, 1001, 0.0), r"\.floors\.0: 0 of 1001 unseen examples cannot be certified"),
+        (_unseen(11001, 11002, 0.0), r"\.floors\.0: 11001 of 11002 unseen examples cannot be certified"),
+        (_unseen(5, 10, 0.51), r"\.floors\.0: unseen_floor is 0.51, with 5 of 10 unseen examples certified"),
         (_in_floor(kept=None), ": 0.9 was to be kept, but a floor does not say whether it was"),
     ],
 )

@@ -51,7 +51,9 @@ def bounds(model: nn.Module, region: Region, x: Tensor | Interval) -> Interval:
 
 
 def in_float64(x: Interval) -> Interval:
-    """The same interval, exactly, in float64; known to be non-negative when every entry is."""
+    """The same interval, exactly, in float64; known to be non-negative when every entry is. Row numbers stay whole."""
+    if not x.lower.is_floating_point():
+        return x
     nonnegative = bool((x.lower >= 0).all())
     if x.is_point:
         return Interval.point(x.lower.double(), nonnegative)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -19,7 +20,8 @@ def embedding_bag(
 ) -> Interval:
     r"""[batch, bag] of row numbers -> [batch, features]: :math:`\sum_b W_{x_b}`, or the mean.
 
-    >>> import torch
+    A row number of -1 stands for a row that is not known: NaN, so that the example is never certain.
+
     >>> from intercontinet.bounds.arithmetic import Real
     >>> weight = Interval(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[0.5], [1.0], [4.0]]))
     >>> rows = Interval.point(torch.tensor([[0, 2]]))
@@ -33,9 +35,15 @@ def embedding_bag(
     if not x.is_point or rows.is_floating_point() or rows.dim() != 2:
         raise InvalidData("an EmbeddingBag takes whole numbers, [batch, bag], known exactly")
     weight = parameters["weight"]
+    unknown = rows == -1
+    rows = rows.masked_fill(unknown, 0)
+    whose = unknown.any(1, keepdim=True)
 
     def bag(values: Tensor) -> Tensor:
         return F.embedding_bag(rows, values, mode=layer.mode)
 
     out = Interval.point(bag(weight.lower)) if weight.is_point else Interval(bag(weight.lower), bag(weight.upper))
-    return arithmetic.products(out, lambda: bag(weight.magnitude), rows.shape[1] + 2)  # the mean's division is two more
+    terms = rows.shape[1] + 2  # the mean's division is two more
+    out = arithmetic.products(out, lambda: bag(weight.magnitude), terms)
+    lower = out.lower.masked_fill(whose, torch.nan)
+    return Interval.point(lower) if out.is_point else Interval(lower, out.upper.masked_fill(whose, torch.nan))

@@ -78,7 +78,10 @@ class Epoch:
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One task over all seeds: means, the floor with the least to spare, and the seeds whose floor is too low."""
+    """One task over all seeds: means, the floor with the least to spare, and the seeds whose floor is too low.
+
+    ``unseen`` is the floor that promises the least of unseen data, of those that promise any.
+    """
 
     task: str
     trained: float | None
@@ -87,6 +90,7 @@ class TaskRow:
     flips: float | None
     certified: float | None
     worst: Floor | None
+    unseen: Floor | None
     promise: float | None
     broken: list[int]
 
@@ -137,6 +141,10 @@ class Run:
         return self.keep is not None or bool(self.floors)
 
     @property
+    def speaks_of_unseen(self) -> bool:
+        return any(floor.unseen_floor is not None for floor in self.floors)
+
+    @property
     def lowest(self) -> float | None:
         return min((floor.share for floor in self.floors), default=None)
 
@@ -182,6 +190,11 @@ class Run:
             flips=mean(seed.negative_flips[place] for seed in self.seeds if place < len(seed.negative_flips)),
             certified=mean(floor.share for floor in floors) if self.promises else None,
             worst=worst if self.promises else None,
+            unseen=min(
+                (floor for floor in floors if floor.unseen_floor is not None),
+                key=lambda floor: floor.unseen_floor or 0.0,
+                default=None,
+            ),
             promise=None if self.keep is None or worst is None else self.keep * worst.accuracy,
             broken=[seed for seed, floor in learned if floor.kept is False],
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -23,6 +23,7 @@ METHODS = {  # what people call them, in the paper's order
     "mas": "MAS",
     "lwf": "LwF",
     "intercontinet-published": "InterContiNet, as published",
+    "exact": "ExactInterContiNet",
     "intercontinet": "InterContiNet, enforced",
     "offline": "Offline",
 }
@@ -40,13 +41,20 @@ def method_place(method: str) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Floor:
-    """What was certain of a task's training set once it was learned; ``kept`` is None where nothing was promised."""
+    """What was certain of a task's training set once it was learned; ``kept`` is None where nothing was promised.
+
+    Of ``unseen_total`` examples that were held back, ``unseen_certified`` are certain, so that of unseen data at least
+    ``unseen_floor`` is, at 95 % confidence; all three are None where none were held back.
+    """
 
     task: str
     certified: int
     total: int
     accuracy: float
     kept: bool | None
+    unseen_certified: int | None = None
+    unseen_total: int | None = None
+    unseen_floor: float | None = None
 
     @property
     def share(self) -> float:
@@ -267,7 +275,18 @@ def _floor(part: Part) -> Floor:
     if not 0 < total >= certified:
         raise part.wrong(f"{certified} of {total} examples cannot be certified")
     kept = None if part.content.get("kept", part) is None else part.flag("kept")
-    return Floor(part.text("task"), certified, total, part.number("accuracy", 0, 1), kept)
+    floor = Floor(part.text("task"), certified, total, part.number("accuracy", 0, 1), kept)
+    if all(part.content.get(name) is None for name in ("unseen_certified", "unseen_total", "unseen_floor")):
+        return floor
+    unseen, held_back = part.whole("unseen_certified"), part.whole("unseen_total")
+    share = part.number("unseen_floor", 0, 1)
+    if not (unseen <= held_back and 0 <= certified - unseen <= total - held_back):
+        raise part.wrong(
+            f"{unseen} of {held_back} unseen examples cannot be certified, with {certified} of all {total}"
+        )
+    if share * held_back > unseen:
+        raise part.wrong(f"unseen_floor is {share}, with {unseen} of {held_back} unseen examples certified")
+    return replace(floor, unseen_certified=unseen, unseen_total=held_back, unseen_floor=share)
 
 
 def _point(part: Part) -> CurvePoint:

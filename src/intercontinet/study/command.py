@@ -86,7 +86,8 @@ def _seeds(given: object) -> tuple[int, ...]:
 def epochs_of(config: Config) -> int:
     """How many epochs a task takes, all phases together."""
     settings = config.settings
-    return int(settings["epochs"]) if "epochs" in settings else settings["centre_epochs"] + settings["radii_epochs"]
+    names = ("epochs", "centre_epochs", "radii_epochs")
+    return sum(int(settings[name]) for name in names if name in settings) or 1  # counting is done in one go
 
 
 def outcome(summary: Mapping[str, Any]) -> Table:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from intercontinet.errors import InvalidSetting
+from intercontinet.learners.counting import Counting
 from intercontinet.learners.ewc import EWC
 from intercontinet.learners.intercontinet import Hyperrectangles
 from intercontinet.learners.l2 import L2
@@ -47,8 +48,10 @@ METHODS: dict[str, Kind] = {
     "lwf": Kind(LwF, {}),
     "intercontinet": Kind(Settings, {"enforce": True}),
     "intercontinet-published": Kind(Settings, {"enforce": False}),
+    "exact": Kind(Counting, {}),
     "offline": Kind(Offline, {"heads": ()}),
 }
+PROMISING = (Settings, Counting)  # what keeps a share of the accuracy
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Config:
         method: A key of ``METHODS``.
         seeds: One net each.
         tasks: How many tasks to cut the data into; None for the usual number.
-        net: "mlp-400-400" (widths of hidden layers) or "alexnet".
+        net: "mlp-400-400" (widths of hidden layers) or "alexnet"; for method "exact" an encoder (docs/runs.md).
         augment: Whether training images are flipped and cropped at random.
         settings: Of the method, complete.
     """
@@ -78,7 +81,7 @@ class Config:
     @property
     def keep(self) -> float | None:
         """The promised share, or None for a method that promises nothing."""
-        return float(self.settings["keep"]) if METHODS[self.method].settings is Settings else None
+        return float(self.settings["keep"]) if METHODS[self.method].settings in PROMISING else None
 
     def record(self) -> dict[str, Any]:
         """As JSON, to be compared when a run is taken up again."""
@@ -129,7 +132,9 @@ def configure(
     preset = load_preset(_preset_of(dataset))
     kind = METHODS[method]
     known = [item.name for item in fields(kind.settings)]
-    values = {**preset.settings(method, scenario), **(settings or {})}
+    given = preset.settings(method, scenario)
+    net = net or given.pop("net", preset.net)
+    values = {**{name: value for name, value in given.items() if name != "net"}, **(settings or {})}
     for name in values:
         if name not in known:
             raise InvalidSetting(f"method '{method}' has no setting '{name}'{nearest(str(name), known)}: they are "
@@ -137,7 +142,7 @@ def configure(
     for name, value in kind.fixed.items():
         if values.get(name, value) != value:
             raise InvalidSetting(f"method '{method}' has {name} {value!r}: choose another method")
-    if kind.settings is Settings:
+    if kind.settings in PROMISING:
         values.setdefault("head", "per-task" if scenario == "task" else "shared")
         if values["head"] == "per-task" and scenario != "task":
             raise InvalidSetting(
@@ -148,8 +153,9 @@ def configure(
     if epochs is not None:
         whole = replace(whole, **_shared_out(whole, epochs))
     own = {item.name: getattr(whole, item.name) for item in fields(whole)}
-    return Config(dataset, scenario, method, tuple(seeds), tasks, net or preset.net,
-                  preset.augment if augment is None else augment, own)  # fmt: skip
+    if augment is None:
+        augment = preset.augment and kind.settings is not Counting
+    return Config(dataset, scenario, method, tuple(seeds), tasks, str(net), augment, own)
 
 
 def build_method(config: Config) -> Method:
@@ -195,6 +201,8 @@ def _shared_out(settings: Any, epochs: int) -> dict[str, Any]:
     """A total of epochs, with all that is counted in epochs in the same proportion."""
     if epochs < 1:
         raise InvalidSetting(f"epochs is {epochs}; it must be at least 1")
+    if isinstance(settings, Counting):
+        raise InvalidSetting("epochs makes no sense for method 'exact', which counts its examples once: leave it out")
     intervals = isinstance(settings, Settings)
     before = settings.centre_epochs + settings.radii_epochs if intervals else settings.epochs
     ratio = epochs / max(before, 1)
@@ -216,7 +224,8 @@ class Preset:
         net: Which network.
         augment: Whether training images are flipped and cropped.
         shared: Settings of all methods that have them.
-        methods: Of each method; under "task", "domain" and "class", those of one scenario.
+        methods: Of each method; under "task", "domain" and "class", those of one scenario. A "net" among them is the
+            method's own.
     """
 
     name: str
@@ -250,7 +259,7 @@ def read_preset(name: str, values: Values) -> Preset:
     every = {item.name for kind in METHODS.values() for item in fields(kind.settings)}
     _check_keys(values.get("shared") or {}, every, f"preset '{name}', shared")
     for method, settings in methods.items():
-        known = {item.name for item in fields(METHODS[method].settings)}
+        known = {item.name for item in fields(METHODS[method].settings)} | {"net"}
         where = f"preset '{name}', method '{method}'"
         _check_keys(settings or {}, known | set(SCENARIOS), where)
         for scenario in SCENARIOS:

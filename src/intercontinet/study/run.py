@@ -16,12 +16,14 @@ from intercontinet.data import fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory
-from intercontinet.errors import InvalidSetting
+from intercontinet.errors import InvalidModel, InvalidSetting
 from intercontinet.inference import answered
 from intercontinet.learners.boxes import region_of
+from intercontinet.learners.counting import WEIGHT, Counting
+from intercontinet.learners.exact import encoded, parts_of
 from intercontinet.learners.method import Lesson, Memory, Method, Nets, diverged
 from intercontinet.learners.plain import Offline
-from intercontinet.nets import build_net
+from intercontinet.nets import build_counting_net, build_net
 from intercontinet.region import Region
 from intercontinet.report.record import FORMAT, VERSION
 from intercontinet.report.results import epoch_record
@@ -85,25 +87,39 @@ class Run:
         self._say, self._curves = say, curves
         self.stream = stream(config.dataset, config.scenario, tasks=config.tasks) if tasks is None else tasks
         self.method = _with_heads(build_method(config), self.stream)
-        models = [build_net(config.net, self.stream.shape, self.stream.outputs, seed) for seed in config.seeds]
+        self._models = [self._built(seed) for seed in config.seeds]
         if config.augment and len(self.stream.shape) != 3:
             raise InvalidSetting(
                 f"augment is for images, and these examples are of shape {self.stream.shape}: leave it out"
             )
-        self.nets = Nets(models[0].to(self.device), config.seeds, flipped_and_cropped if config.augment else None)
-        flat = [self.nets.layout.flatten(dict(model.named_parameters())).detach().cpu() for model in models]
+        learning: list[nn.Module] = self._models
+        self._encoders: list[nn.Sequential | None] = [None] * len(self._models)
+        if isinstance(self.method, Counting):
+            parts = [parts_of(model) for model in self._models]
+            learning = [table.net for _, table, _ in parts]
+            self._encoders = [encoder.to(self.device) for encoder, _, _ in parts]
+        self.nets = Nets(learning[0].to(self.device), config.seeds, flipped_and_cropped if config.augment else None)
+        flat = [self.nets.layout.flatten(dict(model.named_parameters())).detach().cpu() for model in learning]
         self._start = torch.stack(flat).to(self.device)
         self._tests, self._classes = [], []
         for task in self.stream.tasks:  # each is built once: a lazy stream's are too large to keep
             self._tests.append(_Test(task, self.device))
             self._classes.append(task.classes)
-        self._at_once = len(config.seeds)
+        self._at_once = 1 if self._encoders[0] is not None else len(config.seeds)
         self._hashes: dict[int, str] = {}
         self._origin = {
             "versions": machine.versions(),
             "hardware": machine.hardware(self.device),
             "commit": machine.commit(),
         }
+
+    def _built(self, seed: int) -> nn.Module:
+        """One seed's net. Encoders that must be fitted are, to the first task's examples, without their labels."""
+        config, tasks = self.config, self.stream
+        if not isinstance(self.method, Counting):
+            return build_net(config.net, tasks.shape, tasks.outputs, seed)
+        times = len(tasks.tasks) if tasks.scenario == "domain" else 1  # that a task brings the same outputs
+        return build_counting_net(config.net, tasks.tasks[0].train[0], tasks.outputs, self.method.parts * times, seed)
 
     @property
     def lessons(self) -> int:
@@ -138,13 +154,14 @@ class Run:
             return hear
 
         began = time.perf_counter()
-        weights, memory = self._learn(state, lesson, attempt)
+        learned = [_Test(replace(task, test=task.train), self.device) for task in tasks]
+        weights, memory = self._learn(state, lesson, learned, attempt)
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
         seconds = time.perf_counter() - began
         self._tell_diverged(weights, lesson)
         after = self._right(weights)
-        own = [self._answers(weights, _Test(replace(task, test=task.train), self.device)) for task in tasks]
+        own = [self._answers(weights, test) for test in learned]
         for row in range(len(lines)):
             flips = [b[row] & ~a[row] for b, a in zip(before, after[: state.done], strict=True)]
             right = [answers[row] for answers in own]
@@ -186,7 +203,7 @@ class Run:
         return Lesson(task.name, index, x.to(self.device), y.to(self.device), task.classes), [task]
 
     def _learn(
-        self, state: State, lesson: Lesson, attempt: Callable[[range], Listener]
+        self, state: State, lesson: Lesson, learned_from: Sequence[_Test], attempt: Callable[[range], Listener]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """All seeds at once, or, where memory is short, fewer at a time."""
         seeds = len(self.config.seeds)
@@ -197,6 +214,9 @@ class Run:
             some = slice(first, min(first + self._at_once, seeds))
             listen = attempt(range(some.start, some.stop))
             memory = {name: tensor[some] for name, tensor in state.memory.items()}
+            encoder = self._encoders[first]
+            if encoder is not None:
+                lesson = replace(lesson, x=learned_from[0].seen_by(encoder, first))
             try:
                 learned = self.method.learn(self.nets.rows(some), state.weights[some], memory, lesson, listen)
             except torch.OutOfMemoryError:
@@ -242,8 +262,11 @@ class Run:
         return [self._answers(weights, test) for test in self._tests[:tasks]]
 
     def _answers(self, weights: Tensor, test: _Test) -> Tensor:
-        rows = [self.nets.layout.unflatten(row) for row in weights]
-        return torch.stack([answered(self.nets.model, row, test.x, test.labels, test.classes) for row in rows]).cpu()
+        answers = []
+        for place, (row, encoder) in enumerate(zip(weights, self._encoders, strict=True)):
+            own = self.nets.layout.unflatten(row)
+            answers.append(answered(self.nets.model, own, test.seen_by(encoder, place), test.labels, test.classes))
+        return torch.stack(answers).cpu()
 
     def region(self, memory: Memory, row: int) -> Region | None:
         """One seed's region, or None where the method has none."""
@@ -255,8 +278,9 @@ class Run:
         if "certified" not in memory:
             return None
         certified, correct = (int(memory[name][row, lesson.index]) for name in ("certified", "correct"))
-        floor = TaskFloor(lesson.name, certified, len(lesson.x), correct, lesson.classes, self.config.keep)
-        return {
+        unseen = self._unseen(memory, row, lesson.index)
+        floor = TaskFloor(lesson.name, certified, len(lesson.x), correct, lesson.classes, self.config.keep, "", *unseen)
+        record = {
             "task": floor.task,
             "certified": certified,
             "total": floor.total,
@@ -264,6 +288,15 @@ class Run:
             "accuracy": floor.accuracy,
             "kept": floor.kept,
         }
+        if floor.unseen_floor is not None:
+            record |= {"unseen_certified": unseen[0], "unseen_total": unseen[1], "unseen_floor": floor.unseen_floor}
+        return record
+
+    def _unseen(self, memory: Memory, row: int, index: int) -> tuple[int, int] | tuple[None, None]:
+        """Of the task's examples that shaped nothing, how many are certain, and how many there are."""
+        if "unseen_total" not in memory or not int(memory["unseen_total"][row, index]):
+            return None, None
+        return int(memory["unseen_certified"][row, index]), int(memory["unseen_total"][row, index])
 
     def _size(self, memory: Memory, row: int) -> Line | None:
         region = self.region(memory, row)
@@ -279,12 +312,27 @@ class Run:
 
     def model(self, state: State, row: int) -> nn.Module:
         """One seed's network, with its weights, on the CPU."""
-        model = build_net(self.config.net, self.stream.shape, self.stream.outputs, self.config.seeds[row])
+        model = self._built(self.config.seeds[row])
         own = dict(model.named_parameters())
         with torch.no_grad():
-            for name, tensor in self.nets.layout.unflatten(state.weights[row].cpu()).items():
+            for name, tensor in self._by_full_name(row, self.nets.layout.unflatten(state.weights[row].cpu())).items():
                 own[name].copy_(tensor)
         return model
+
+    def _by_full_name(self, row: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of what learns, by their names in the whole model."""
+        if self._encoders[row] is None:
+            return tensors
+        name = parts_of(self._models[row])[2]
+        return {name: tensors[WEIGHT]}
+
+    def _whole(self, region: Region, row: int) -> Region:
+        """A region of what learns as one of the whole model, whose encoder is a point."""
+        if self._encoders[row] is None:
+            return region
+        resting = Region.around(self._models[row], 0.0).to("cpu")
+        lower, upper = (self._by_full_name(row, dict(edges)) for edges in (region.lower, region.upper))
+        return Region({**resting.lower, **lower}, {**resting.upper, **upper})
 
     def certificate(self, state: State, row: int) -> Certificate | None:
         """One seed's certificate, or None where the method promises nothing."""
@@ -296,8 +344,10 @@ class Run:
             floor, index = line["floor"], line["index"]
             counts = (floor["certified"], floor["total"], floor["correct"])
             data = state.data[index] if index < len(state.data) else self.hash_of(index)
-            floors.append(TaskFloor(floor["task"], *counts, self._classes[index], self.config.keep, data))
-        return Certificate.of(self.nets.model, region.to("cpu"), floors, method=self.config.method)
+            unseen = self._unseen(state.memory, row, index)
+            floors.append(TaskFloor(floor["task"], *counts, self._classes[index], self.config.keep, data, *unseen))
+        whole = self._whole(region.to("cpu"), row)
+        return Certificate.of(self._models[row], whole, floors, method=self.config.method)
 
     def hash_of(self, index: int) -> str:
         """Of a task's training set, or offline of all tasks'."""
@@ -362,6 +412,18 @@ class _Test:
         lesson = Lesson(task.name, 0, task.test[0].to(device), task.test[1].to(device), task.classes)
         self.x = lesson.x
         self.labels, self.classes = lesson.labels()
+        self._rows: dict[int, Tensor] = {}
+
+    def seen_by(self, encoder: nn.Sequential | None, seed: int) -> Tensor:
+        """The examples as a seed's encoder, if it has one, presents them; encoded once."""
+        if encoder is None:
+            return self.x
+        if seed not in self._rows:
+            rows, sure = encoded(encoder, self.x)
+            if not bool(sure.all()):
+                raise InvalidModel("an encoder of a run must choose rows that no rounding can change")
+            self._rows[seed] = rows
+        return self._rows[seed]
 
 
 class _Curve:

@@ -8,6 +8,7 @@ from typing import Any
 from intercontinet.study import metrics
 
 Line = dict[str, Any]
+_UNSEEN = ("unseen_certified", "unseen_total", "unseen_floor")  # where examples were held back
 
 
 def seed_record(seed: int, initial: Sequence[float], lines: Sequence[Line], curves: bool) -> Line:
@@ -50,6 +51,7 @@ def _floors(line: Line) -> list[Line]:
             "total": learned["total"],
             "accuracy": learned["accuracy"],
             "kept": promised["kept"],
+            **{name: promised[name] for name in _UNSEEN if promised.get(name) is not None},
         }
         for learned in line["learned"]
     ]

@@ -1,0 +1,106 @@
+"""Choose encoders and settings of ExactInterContiNet on training data alone.
+
+    python benchmarks/choose_exact.py mnist class --net dictionary-150-4-10-1-300-8 --parts 1 --parts 4
+
+A sixth of every task's training set plays the test set: nothing learns from it, and the real test set is not read.
+Prints, for each choice, the accuracy on that sixth after the last task, the share of each task's other training
+examples that is certain, and the bound for unseen ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from itertools import product
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from intercontinet.inference import right
+from intercontinet.learners.counting import WEIGHT, Box, Counting, Table, learn_by_counting
+from intercontinet.learners.exact import encoded, parts_of
+from intercontinet.learners.method import Lesson
+from intercontinet.nets import build_counting_net
+from intercontinet.noise import key_of, orders
+from intercontinet.statistics import lowest_share
+from intercontinet.tasks import Stream, stream
+
+
+def divided(x: Tensor, y: Tensor, index: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """A task's training set as five sixths to learn from and one to judge by."""
+    order = orders(torch.tensor([key_of(6, index)]), len(x))[0]
+    judged, learned = order[: len(x) // 6], order[len(x) // 6 :]
+    return (x[learned], y[learned]), (x[judged], y[judged])
+
+
+def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: int) -> None:
+    pairs = [divided(*task.train, index) for index, task in enumerate(tasks.tasks)]
+    times = len(tasks.tasks) if tasks.scenario == "domain" else 1
+    began = time.perf_counter()
+    encoder, _, _ = parts_of(build_counting_net(net, pairs[0][0][0].to(device), tasks.outputs, 1, seed))
+    rows = [[encoded(encoder.to(device), x.to(device))[0] for x, _ in pair] for pair in pairs]
+    print(f"{net}: encoded in {time.perf_counter() - began:.1f} s", flush=True)
+    size = parts_of(build_counting_net(net, pairs[0][0][0].to(device), tasks.outputs, 1, seed))[1].bag.num_embeddings
+    for settings in options:
+        began = time.perf_counter()
+        columns = tasks.outputs * settings.parts * times
+        table = _table(size, columns, settings.parts * times, device)
+        edge = torch.full((size, columns), torch.inf, device=device)
+        box = Box(torch.zeros(size, columns, device=device), -edge, edge)
+        floors, unseen = [], []
+        for index, task in enumerate(tasks.tasks):
+            y = pairs[index][0][1].to(device)
+            lesson = Lesson(task.name, index, rows[index][0], y, task.classes)
+            sure = torch.ones(len(y), dtype=torch.bool, device=device)
+            made = learn_by_counting(settings, table, box, lesson, sure, key_of(seed, index))
+            box = made.box
+            floors.append(made.certified / len(y))
+            unseen.append(lowest_share(made.unseen_certified, made.unseen_total))
+        shares = []
+        for index, task in enumerate(tasks.tasks):
+            lesson = Lesson(task.name, index, rows[index][1], pairs[index][1][1].to(device), task.classes)
+            labels, classes = lesson.labels()
+            hits = right(table.net, {WEIGHT: box.weight}, lesson.x, labels, classes)
+            shares.append(float(hits.double().mean()))
+        figures = " ".join(f"{share:.3f}" for share in shares)
+        chosen = f"parts {settings.parts} cap {settings.cap} depth {settings.depth} keep {settings.keep}"
+        print(
+            f"  {100 * sum(shares) / len(shares):.2f} %  [{figures}]  certain [{_line(floors)}]  "
+            f"unseen [{_line(unseen)}]  {chosen}  {time.perf_counter() - began:.1f} s",
+            flush=True,
+        )
+
+
+def _table(rows: int, columns: int, slots: int, device: str) -> Table:
+    bag = torch.nn.EmbeddingBag(rows, columns, mode="sum", _weight=torch.zeros(rows, columns))
+    pool = [torch.nn.MaxPool1d(slots)] if slots > 1 else []
+    return Table.of(torch.nn.Sequential(bag, *pool).to(device))
+
+
+def _line(shares: list[float]) -> str:
+    return " ".join(f"{share:.2f}" for share in shares)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dataset")
+    parser.add_argument("scenario")
+    parser.add_argument("--net", action="append", required=True)
+    parser.add_argument("--parts", action="append", type=int)
+    parser.add_argument("--depth", action="append", type=float)
+    parser.add_argument("--cap", action="append", type=float)
+    parser.add_argument("--keep", type=float, default=0.8)
+    parser.add_argument("--seed", type=int, default=100)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    given = parser.parse_args()
+    head: Literal["shared", "per-task"] = "per-task" if given.scenario == "task" else "shared"
+    choices = product(given.parts or [1], given.depth or [8.0], given.cap or [0.1])
+    options = [Counting(given.keep, cap, depth, parts, head=head) for parts, depth, cap in choices]
+    tasks = stream(given.dataset, given.scenario)
+    for net in given.net:
+        judge(tasks, net, options, given.device, given.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,416 @@
+r"""Classes learned by counting, under a ceiling that falls: intervals on one layer of sums, and no gradients.
+
+The net is an EmbeddingBag that sums, and above it, where an output has several columns, their maximum. An example is
+the set of rows B(x) that a frozen encoder chooses for it. Column k gives :math:`z_k(x) = \sum_{b \in B(x)} W_{b,k}`.
+Columns share no weight, so over a box of W the bounds of every output are reached: nothing is lost to looseness.
+
+Learning an output takes one of its free columns for each part of its examples. With :math:`P(b)` the share of the
+part's examples that choose row b, and K rows to choose from,
+
+.. math:: W_b = \min\bigl(\log K P(b),\; U_b\bigr), \quad \text{at least} -\text{depth},
+
+where U, the ceiling of all free columns, starts at ``cap``. What is learned stays as it is. After each task the ceiling
+falls where the new columns are at home, :math:`U \leftarrow U - e \max(0, \max_k W_{\cdot,k})`, by the smallest e at
+which ``keep`` of the accuracy is certain. A small cap and a great depth make a class known by the rows it never
+chooses; rows at which no class is at home keep their full width for the classes to come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from intercontinet.certificate import certain_examples
+from intercontinet.engine.loop import Listener, Progress
+from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
+from intercontinet.inference import right
+from intercontinet.learners.method import Lesson, Memory, Nets
+from intercontinet.noise import key_of, orders
+from intercontinet.region import Region
+
+WEIGHT = "0.weight"  # the table of a net that is nothing else
+LARGEST_FALL = 1e6
+EPOCHS, BATCH, RATE, SCALE = 5, 500, 0.02, 30.0  # of training a head of its own; what multiplies a mean over rows
+ROUNDS = 8  # of dividing a class into parts
+HOPELESS = 0.5  # accuracy of a class under which it is rather not learned than that others lose room for it
+WIDER = 0.003  # of the cap: how much the ceiling falls where no new class is at home, if it must
+
+
+@final
+@dataclass(frozen=True)
+class Counting:
+    """How to learn by counting.
+
+    Attributes:
+        keep: Share of each task's accuracy that must stay certain, on its training set and on the part held out.
+        cap: What a row can add for a class, at most.
+        depth: What it can take away, at most.
+        parts: Columns an output takes in each task: its examples are divided among them, like with like.
+        held_out: Share of a task's examples that are not counted in P, but watched when the ceiling falls.
+        unseen: Share that shapes nothing at all: how much of it is certain tells what to expect of new examples.
+        head: "shared", where all outputs compete, or "per-task", where only those of one task do.
+    """
+
+    keep: float = 0.8
+    cap: float = 0.1
+    depth: float = 8.0
+    parts: int = 1
+    held_out: float = 0.1
+    unseen: float = 0.1
+    head: Literal["shared", "per-task"] = "shared"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep <= 1:
+            raise InvalidSetting(f"keep is {self.keep}; it is a share of the accuracy: above 0, at most 1")
+        for name in ("cap", "depth", "parts"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be positive")
+        for name in ("held_out", "unseen"):
+            if not 0 <= getattr(self, name) < 0.5:
+                raise InvalidSetting(f"{name} is {getattr(self, name)}; it is a share of the examples: from 0 to 0.5")
+        if self.head not in ("shared", "per-task"):
+            raise InvalidSetting(f"head is {self.head!r}; choose one of 'shared', 'per-task'")
+
+    def learn(
+        self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
+    ) -> tuple[Tensor, Memory]:
+        """One task for each seed in turn, whose examples are rows already.
+
+        Memory: "lower", "upper" [seeds, entries]; "certified", "correct", "unseen_certified", "unseen_total"
+        [seeds, tasks].
+        """
+        table = Table.of(nets.model)
+        upper = memory["upper"] if memory else torch.full_like(weights, math.inf)
+        lower = memory["lower"] if memory else -upper
+        sure = torch.ones(len(lesson.x), dtype=torch.bool, device=weights.device)
+        made = []
+        for row, key in enumerate(nets.keys(lesson.index)):
+            box = Box(*(edge[row].view(-1, table.columns) for edge in (weights, lower, upper)))
+            made.append(learn_by_counting(self, table, box, lesson, sure, key))
+        out = {"lower": torch.stack([one.box.lower.flatten() for one in made])}
+        out["upper"] = torch.stack([one.box.upper.flatten() for one in made])
+        for name in ("certified", "correct", "unseen_certified", "unseen_total"):
+            now = torch.tensor([[getattr(one, name)] for one in made], device=weights.device)
+            out[name] = torch.cat([memory[name], now], dim=1) if memory else now
+        if listen is not None:
+            shares = tuple((one.correct / len(lesson.x),) for one in made)
+            listen(Progress("counting", 1, 1, (0.0,) * len(made), shares, 0.0, weights, lesson.name))
+        return torch.stack([one.box.weight.flatten() for one in made]), out
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """The part of a net that learns: a table of rows, summed, and the maximum over the columns of each output."""
+
+    net: nn.Sequential
+    bag: nn.EmbeddingBag
+    slots: int
+
+    @classmethod
+    def of(cls, net: nn.Module) -> Table:
+        """EmbeddingBag, or EmbeddingBag and MaxPool1d over the columns of each output."""
+        layers = list(net) if isinstance(net, nn.Sequential) else []
+        bag = layers[0] if layers else None
+        pool = layers[1] if len(layers) == 2 else None
+        if not isinstance(bag, nn.EmbeddingBag) or bag.mode != "sum" or len(layers) > 2:
+            raise InvalidModel(
+                "counting needs an EmbeddingBag that sums, and at most a MaxPool1d above it: see fern_net"
+            )
+        slots = 1
+        if pool is not None:
+            slots = cast(int, pool.kernel_size) if isinstance(pool, nn.MaxPool1d) else 0
+            if slots < 1 or pool.stride != slots or pool.padding != 0 or bag.embedding_dim % slots:
+                raise InvalidModel(f"{pool} must take the maximum over each output's columns, all equally many")
+        return cls(cast(nn.Sequential, net), bag, slots)
+
+    @property
+    def columns(self) -> int:
+        return self.bag.embedding_dim
+
+    def columns_of(self, output: int) -> range:
+        return range(output * self.slots, (output + 1) * self.slots)
+
+    def outputs(self, sums: Tensor) -> Tensor:
+        """[examples, columns] -> [examples, outputs]"""
+        return sums.view(len(sums), -1, self.slots).amax(2)
+
+
+@final
+@dataclass(frozen=True)
+class Box:
+    """Weights and the edges they move between, [rows, columns] each."""
+
+    weight: Tensor
+    lower: Tensor
+    upper: Tensor
+
+    def clone(self) -> Box:
+        return Box(self.weight.clone(), self.lower.clone(), self.upper.clone())
+
+    @property
+    def free(self) -> Tensor:
+        """Columns that have not been taken yet, [columns]."""
+        return (self.lower != self.upper).any(0)
+
+    @property
+    def region(self) -> Region:
+        return Region({WEIGHT: self.lower}, {WEIGHT: self.upper})
+
+
+@final
+@dataclass(frozen=True)
+class Counted:
+    """What came of one task.
+
+    Attributes:
+        box: What is known now.
+        certified: Examples of the task that are certain.
+        correct: Examples that are right.
+        unseen_certified: Of those that shaped nothing, how many are certain.
+        unseen_total: How many shaped nothing.
+        left_out: Outputs for which too little room was left: they were not learned.
+    """
+
+    box: Box
+    certified: int
+    correct: int
+    unseen_certified: int
+    unseen_total: int
+    left_out: tuple[int, ...] = ()
+
+
+@torch.no_grad()
+def learn_by_counting(settings: Counting, table: Table, box: Box, lesson: Lesson, sure: Tensor, key: int) -> Counted:
+    """Learn the outputs of one task, then lower the ceiling of all free columns until the task is certain.
+
+    Args:
+        settings: How.
+        table: The net.
+        box: Where the tasks before have left it; not changed.
+        lesson: The task; its examples are rows, [examples, chosen].
+        sure: Examples whose rows no rounding could change, [examples].
+        key: Fixes which examples are held out, and how classes are divided.
+    """
+    counted, watched, unseen = _divided(len(lesson.y), settings, key, lesson.y.device)
+    fits = _typical_columns(settings, table, box, lesson, counted, key)
+    shares = _Shares(settings.keep, sure, watched, unseen)
+    if settings.head == "per-task":
+        alone = box.clone()
+        labels, index = lesson.labels()
+        taken = sorted(column for columns, _ in fits.values() for column in columns)
+        trained = _trained(table, lesson, taken, counted, key)
+        for tensor in (alone.weight, alone.lower, alone.upper):
+            tensor[:, taken] = trained
+        hits = right(table.net, {WEIGHT: alone.weight}, lesson.x, labels, index)
+        return shares.counted(alone, certain_examples(table.net, alone.region, lesson.x, labels, index, False), hits)
+    made = _under_a_ceiling(settings, table, box, lesson, fits, shares)
+    if made.certified < settings.keep * made.correct and made.unseen_total:
+        # The promise is for all examples: where the unseen ones break it, they must be watched, and are unseen no more.
+        made = _under_a_ceiling(settings, table, box, lesson, fits, replace(shares, unseen=torch.zeros_like(unseen)))
+    return made
+
+
+def _under_a_ceiling(
+    settings: Counting,
+    table: Table,
+    box: Box,
+    lesson: Lesson,
+    fits: Mapping[int, tuple[list[int], Tensor]],
+    shares: _Shares,
+) -> Counted:
+    """Columns taken and the ceiling lowered; a class that could be had only at others' expense is left out."""
+    left_out: list[int] = []
+    while True:
+        learned = {output: fit for output, fit in fits.items() if output not in left_out}
+        attempt = _Attempt(settings, table, box, lesson, list(learned.values()))
+        done = attempt.certain_enough(shares, ways=1)
+        if done is not None:
+            return replace(done, left_out=tuple(left_out))
+        accuracy = {output: float(attempt.hits[lesson.y == output].double().mean()) for output in learned}
+        worst = min(accuracy, key=lambda output: accuracy[output], default=None)
+        if worst is None or accuracy[worst] >= HOPELESS:
+            break
+        left_out.append(worst)
+    everything = _Attempt(settings, table, box, lesson, list(fits.values()))
+    return cast(Counted, everything.certain_enough(shares, ways=3))
+
+
+def _divided(examples: int, settings: Counting, key: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Which examples are counted, watched, and unseen: [examples] each."""
+    order = orders(torch.tensor([key]), examples)[0].to(device)
+    watched, unseen = (torch.zeros(examples, dtype=torch.bool, device=device) for _ in range(2))
+    first, second = int(settings.held_out * examples), int(settings.unseen * examples)
+    watched[order[:first]] = True
+    unseen[order[first : first + second]] = True
+    return ~(watched | unseen), watched, unseen
+
+
+def _typical_columns(
+    settings: Counting, table: Table, box: Box, lesson: Lesson, counted: Tensor, key: int
+) -> dict[int, tuple[list[int], Tensor]]:
+    """For each output of the task the columns it takes, and what they would hold if there were no ceiling."""
+    free, size = box.free, table.bag.num_embeddings
+    fits = {}
+    for output in torch.unique(lesson.y).tolist():
+        columns = [column for column in table.columns_of(output) if bool(free[column])][: settings.parts]
+        if not columns:
+            raise InvalidData(
+                f"output {output} was learned before, and none of its columns is free: build the net with more slots"
+            )
+        rows = lesson.x[counted & (lesson.y == output)]
+        if not len(rows):
+            raise InvalidData(f"output {output} has no example left to count: give more, or hold out fewer")
+        parts = _parted(rows, len(columns), size, key_of(key, output))
+        values = [_typical(rows[parts == part], size, settings) for part in range(len(columns))]
+        fits[output] = (columns, torch.stack(values, 1).to(box.weight.dtype))
+    return fits
+
+
+def _typical(rows: Tensor, size: int, settings: Counting) -> Tensor:
+    """log K P(b) for the examples in ``rows`` [examples, chosen], within [-depth, cap]: [size]."""
+    share = torch.bincount(rows.flatten(), minlength=size).double() / max(len(rows), 1) * (size / rows.shape[1])
+    return share.log().clamp(-settings.depth, settings.cap)
+
+
+def _parted(rows: Tensor, parts: int, size: int, key: int) -> Tensor:
+    """Divide examples into parts, like with like, [examples]: a mixture of products, fitted by hard assignment."""
+    if parts == 1:
+        return torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+    chosen = orders(torch.tensor([key]), len(rows))[0, :parts].to(rows.device)
+    of = torch.stack([(rows == rows[example]).sum(1) for example in chosen], 1).argmax(1)
+    for _ in range(ROUNDS):
+        counts = [torch.bincount(rows[of == part].flatten(), minlength=size) for part in range(parts)]
+        sizes = torch.bincount(of, minlength=parts).float()
+        logs = ((torch.stack(counts, 1) + 0.05) / (sizes + 0.05 * size / rows.shape[1])).log()
+        before, of = of, (sums(rows, logs) + sizes.clamp(min=1).log()).argmax(1)
+        if bool((before == of).all()):
+            break
+    return of
+
+
+def _trained(table: Table, lesson: Lesson, taken: list[int], counted: Tensor, key: int) -> Tensor:
+    """Columns of a head of its own, [rows, taken]: nothing else competes, so that logistic regression trains them."""
+    rows, y = lesson.x[counted], lesson.y[counted].long()
+    outputs = torch.tensor([column // table.slots for column in taken], device=y.device)
+    labels = (y[:, None] == outputs).int().argmax(1)
+    weight = torch.zeros(table.bag.num_embeddings, len(taken), device=rows.device, requires_grad=True)
+    optimizer = torch.optim.Adam([weight], lr=RATE)
+    for epoch in range(EPOCHS):
+        order = orders(torch.tensor([key_of(key, epoch)]), len(rows))[0].to(rows.device)
+        for batch in torch.split(order, BATCH):
+            with torch.enable_grad():
+                loss = F.cross_entropy(sums(rows[batch], weight) * (SCALE / rows.shape[1]), labels[batch])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return weight.detach()
+
+
+def sums(rows: Tensor, table: Tensor) -> Tensor:
+    """[examples, chosen] of row numbers -> sums of the table's rows, [examples, columns]."""
+    return F.embedding_bag(rows, table, mode="sum")
+
+
+@final
+@dataclass(frozen=True)
+class _Shares:
+    """Which examples stand for what, and whether enough of them are certain."""
+
+    keep: float
+    sure: Tensor
+    watched: Tensor
+    unseen: Tensor
+
+    def enough(self, certain: Tensor, hits: Tensor) -> bool:
+        """Whether ``keep`` of the accuracy is certain among what was not unseen, and among what was watched."""
+        kept = [int(certain[some].sum()) >= self.keep * int(hits[some].sum()) for some in (~self.unseen, self.watched)]
+        return all(kept)
+
+    def counted(self, box: Box, certain: Tensor, hits: Tensor) -> Counted:
+        certain = certain & self.sure
+        unseen = int((certain & self.unseen).sum())
+        return Counted(box, int(certain.sum()), int(hits.sum()), unseen, int(self.unseen.sum()))
+
+
+@final
+class _Attempt:
+    """Some outputs' columns put under the ceiling, and the ways down from there."""
+
+    def __init__(
+        self, settings: Counting, table: Table, box: Box, lesson: Lesson, fits: Sequence[tuple[list[int], Tensor]]
+    ) -> None:
+        self._settings, self._table, self._lesson = settings, table, lesson
+        free = box.free
+        self._ceiling = box.upper[:, free].amax(1).clamp(max=settings.cap)  # all free columns are alike
+        made = box.clone()
+        made.weight[:, free] = made.lower[:, free] = -settings.depth
+        self._home = torch.zeros_like(self._ceiling)
+        for columns, values in fits:
+            under = torch.minimum(values, self._ceiling[:, None])
+            for tensor in (made.weight, made.lower, made.upper):
+                tensor[:, columns] = under
+            free[columns] = False
+            self._home = torch.maximum(self._home, under.amax(1))
+        self._box, self._free = made, free
+        self.hits = right(table.net, {WEIGHT: made.weight}, lesson.x, lesson.y.long())
+
+    def certain_enough(self, shares: _Shares, ways: int) -> Counted | None:
+        """The highest ceiling under which enough is certain; None where the first ``ways`` down do not lead there.
+
+        The last way always ends: what it leads to is returned, kept or not.
+        """
+        box, lesson = self._box, self._lesson
+        for ceiling in self._lower_and_lower(shares, ways):
+            box.upper[:, self._free] = ceiling[:, None]
+            certain = certain_examples(self._table.net, box.region, lesson.x, lesson.y.long(), None, False)
+            if shares.enough(certain & shares.sure, self.hits):
+                return shares.counted(box, certain, self.hits)
+        return shares.counted(box, certain, self.hits) if ways == 3 else None
+
+    def _lower_and_lower(self, shares: _Shares, ways: int) -> Iterator[Tensor]:
+        """Ceilings [rows]: along each way down the highest that is enough but for rounding, and a little lower."""
+        if not bool(self._free.any()):
+            yield self._ceiling
+            return
+        lesson, table = self._lesson, self._table
+        known = table.outputs(sums(lesson.x, self._box.weight))
+        own = known.gather(1, lesson.y.long()[:, None]).squeeze(1)
+        free = self._free.view(-1, table.slots).any(1)  # outputs that have a free column
+        rivalled = (free.sum() - free[lesson.y.long()].long()) > 0  # examples that some other output may still claim
+
+        def fallen(direction: Tensor, by: float) -> Tensor:
+            return (self._ceiling - by * direction).clamp(min=-self._settings.depth)
+
+        def quickly(direction: Tensor) -> Callable[[float], bool]:
+            def enough(by: float) -> bool:
+                above = own > sums(lesson.x, fallen(direction, by)[:, None]).squeeze(1)
+                return shares.enough(self.hits & shares.sure & (above | ~rivalled), self.hits)
+
+            return enough
+
+        little = WIDER * self._settings.cap
+        seen = torch.zeros_like(self._home).index_fill_(0, torch.unique(lesson.x[~shares.unseen]), little)
+        for direction in (self._home, self._home + seen, self._home + little)[:ways]:
+            least = _least(quickly(direction))
+            for more in (1.0, 1.001, 1.01, 1.1, 2.0, 10.0):
+                yield fallen(direction, least * more)
+
+
+def _least(enough: Callable[[float], bool]) -> float:
+    """The smallest number from which on enough is enough."""
+    if enough(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while not enough(high) and high < LARGEST_FALL:
+        low, high = high, 2 * high
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,117 @@
+"""Nets that are learned by counting: a frozen encoder, and a table of one row for each number it may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intercontinet.errors import InvalidData, InvalidSetting
+from intercontinet.nets.dictionary import PatchDictionary
+from intercontinet.nets.ferns import Ferns, Kind, feature_ferns
+from intercontinet.nets.winners import KWinners
+
+SAMPLE = 5000  # images whose features fix the levels of ferns
+NAMES = (
+    "ferns-GROUPS-TESTS-WINDOW, pairs-GROUPS-TESTS-WINDOW or dictionary-ATOMS-POOL-ACTIVE-SPREAD-GROUPS-TESTS for "
+    "images (ACTIVE in percent), levels-GROUPS-TESTS or winners-UNITS-WINNERS for anything"
+)
+
+
+def with_table(encoder: nn.Module, rows: int, outputs: int, slots: int = 1) -> nn.Sequential:
+    """The encoder, a table whose chosen rows are summed, and the maximum over each output's columns.
+
+    Args:
+        encoder: Chooses rows: [batch, ...] -> whole numbers below ``rows``, [batch, chosen]. A Sequential is taken
+            apart, so that what it is made of lies side by side with the table.
+        rows: Of the table.
+        outputs: Classes.
+        slots: Columns an output has: one for every part of its examples, and for every task that brings it again.
+
+    >>> with_table(KWinners(4, units=8, winners=2), 8, outputs=3, slots=2)(torch.rand(5, 4)).shape
+    torch.Size([5, 3])
+    """
+    columns = outputs * slots
+    layers = list(encoder) if isinstance(encoder, nn.Sequential) else [encoder]
+    bag = nn.EmbeddingBag(rows, columns, mode="sum", _weight=torch.zeros(rows, columns))
+    return nn.Sequential(*layers, bag, *([nn.MaxPool1d(slots)] if slots > 1 else []))
+
+
+def fern_net(
+    shape: Sequence[int],
+    outputs: int,
+    groups: int = 500,
+    tests: int = 10,
+    window: int | None = 10,
+    kind: Kind = "threshold",
+    seed: int = 0,
+    slots: int = 1,
+) -> nn.Sequential:
+    """Ferns below a table. All weights start at zero.
+
+    >>> fern_net((1, 28, 28), outputs=10, groups=4)(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
+    """
+    encoder = Ferns(shape, groups, tests, window, kind, seed)
+    return with_table(encoder, encoder.bins, outputs, slots)
+
+
+def dictionary_net(
+    images: Tensor,
+    outputs: int,
+    atoms: int = 100,
+    groups: int = 300,
+    tests: int = 8,
+    seed: int = 0,
+    slots: int = 1,
+    **options: Any,
+) -> nn.Sequential:
+    """A patch dictionary and ferns on its features, both fitted to images without their labels, below a table.
+
+    Args:
+        images: [examples, channels, height, width], of the first task.
+        outputs: Classes.
+        atoms: Of the dictionary.
+        groups: Of the ferns.
+        tests: Of a group.
+        seed: Fixes everything that is drawn.
+        slots: Columns an output has.
+        options: Of :meth:`~intercontinet.nets.dictionary.PatchDictionary.fitted`: patch, pool, active, spread, patches.
+    """
+    dictionary = PatchDictionary.fitted(images, atoms, seed=seed, **options)
+    sample = dictionary(images[:SAMPLE])
+    ferns = feature_ferns(sample, groups, tests, seed=seed)
+    return with_table(nn.Sequential(dictionary, ferns), ferns.bins, outputs, slots)
+
+
+def build_counting_net(name: str, images: Tensor, outputs: int, slots: int, seed: int) -> nn.Sequential:
+    """A net by its name, as configurations have it; ``images`` are the first task's.
+
+    >>> build_counting_net("pairs-5-3-4", torch.rand(9, 1, 8, 8), outputs=2, slots=1, seed=0)[0].kind
+    'pair'
+    """
+    kind, *numbers = name.split("-")
+    wanted = {"ferns": 3, "pairs": 3, "levels": 2, "winners": 2, "dictionary": 6}
+    if len(numbers) != wanted.get(kind, -1) or not all(number.isdecimal() and int(number) > 0 for number in numbers):
+        raise InvalidSetting(f"there is no net '{name}' for method 'exact': use {NAMES}")
+    sizes = [int(number) for number in numbers]
+    if kind == "winners":
+        units, winners = sizes
+        return with_table(KWinners(images[0].numel(), units, winners, seed), units, outputs, slots)
+    if kind == "levels":
+        groups, tests = sizes
+        ferns = feature_ferns(images.flatten(1), groups, tests, seed=seed)
+        return with_table(nn.Sequential(nn.Flatten(), ferns), ferns.bins, outputs, slots)
+    if images.dim() != 4:
+        raise InvalidData(
+            f"'{name}' is for images, and examples of shape {tuple(images.shape[1:])} are none: use levels-GROUPS-TESTS"
+        )
+    if kind == "dictionary":
+        atoms, pool, active, spread, groups, tests = sizes
+        options = {"pool": pool, "active": active / 100, "spread": float(spread)}
+        return dictionary_net(images, outputs, atoms, groups, tests, seed, slots, **options)
+    groups, tests, window = sizes
+    compared: Kind = "threshold" if kind == "ferns" else "pair"
+    return fern_net(tuple(images.shape[1:]), outputs, groups, tests, window, compared, seed, slots)
