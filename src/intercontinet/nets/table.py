@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,14 @@ from intercontinet.nets.dictionary import PatchDictionary
 from intercontinet.nets.ferns import Ferns, Kind, feature_ferns
 from intercontinet.nets.winners import KWinners
 
+_WHOLE, _SHARE = r"[1-9][0-9]*", r"0\.[0-9]*[1-9]|[1-9][0-9]*(?:\.[0-9]+)?"
+_SIZES = {
+    "ferns": (_WHOLE,) * 3,
+    "pairs": (_WHOLE,) * 3,
+    "levels": (_WHOLE,) * 2,
+    "winners": (_WHOLE,) * 2,
+    "dictionary": (_WHOLE, _WHOLE, _SHARE, _SHARE, _WHOLE, _WHOLE),
+}
 SAMPLE = 5000  # images whose features fix the levels of ferns
 NAMES = (
     "ferns-GROUPS-TESTS-WINDOW, pairs-GROUPS-TESTS-WINDOW or dictionary-ATOMS-POOL-ACTIVE-SPREAD-GROUPS-TESTS for "
@@ -93,10 +102,11 @@ def build_counting_net(name: str, images: Tensor, outputs: int, slots: int, seed
     'pair'
     """
     kind, *numbers = name.split("-")
-    wanted = {"ferns": 3, "pairs": 3, "levels": 2, "winners": 2, "dictionary": 6}
-    if len(numbers) != wanted.get(kind, -1) or not all(number.isdecimal() and int(number) > 0 for number in numbers):
+    wanted = _SIZES.get(kind, ())
+    right = [re.fullmatch(*pair) for pair in zip(wanted, numbers, strict=False)]
+    if not wanted or len(numbers) != len(wanted) or not all(right):
         raise InvalidSetting(f"there is no net '{name}' for method 'exact': use {NAMES}")
-    sizes = [int(number) for number in numbers]
+    sizes = [int(float(number)) for number in numbers]
     if kind == "winners":
         units, winners = sizes
         return with_table(KWinners(images[0].numel(), units, winners, seed), units, outputs, slots)
@@ -109,8 +119,8 @@ def build_counting_net(name: str, images: Tensor, outputs: int, slots: int, seed
             f"'{name}' is for images, and examples of shape {tuple(images.shape[1:])} are none: use levels-GROUPS-TESTS"
         )
     if kind == "dictionary":
-        atoms, pool, active, spread, groups, tests = sizes
-        options = {"pool": pool, "active": active / 100, "spread": float(spread)}
+        atoms, pool, _, _, groups, tests = sizes
+        options = {"pool": pool, "active": float(numbers[2]) / 100, "spread": float(numbers[3])}
         return dictionary_net(images, outputs, atoms, groups, tests, seed, slots, **options)
     groups, tests, window = sizes
     compared: Kind = "threshold" if kind == "ferns" else "pair"

@@ -13,11 +13,13 @@ from rich.table import Table
 from intercontinet.errors import InvalidSetting, WriteError
 from intercontinet.learners.settings import Settings
 from intercontinet.report.record import METHODS as METHOD_NAMES
+from intercontinet.study import guarantee
 from intercontinet.study.config import METHODS, Config, configure, read_config, read_yaml
 from intercontinet.study.figures import figure3, figure4
 from intercontinet.study.folder import stored_config
 from intercontinet.study.store import cells, load_records
 from intercontinet.study.tables import TABLES, certified_text, ours_text, rich_table
+from intercontinet.study.tradeoff import tradeoff
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,9 @@ def present(study: str, results: Path, docs: Path, console: Console) -> None:
     if study in TABLES:
         console.print(rich_table(study, cells(records)))
         return
+    if study == "guarantee":
+        console.print(guarantee.rich_table(guarantee.rows(results)))
+        return
     if not records:
         console.out(f"{results / study} holds no records yet.", highlight=False)
         return
@@ -135,6 +140,8 @@ def present(study: str, results: Path, docs: Path, console: Console) -> None:
         raise WriteError(f"cannot make the folder {images}: {error.strerror}. Choose another with --docs") from error
     if study == "figure3":
         figure3(records, images / "figure3")
+    elif study == "tradeoff":
+        tradeoff(records, images / "tradeoff")
     else:
         if any(record.key.method != "lwf" for record in records):  # which the paper's figure 4 leaves out
             figure4(records, images / "figure4")

@@ -10,6 +10,7 @@ from pathlib import Path
 from intercontinet.errors import InvalidData, WriteError
 from intercontinet.files import write_atomically
 from intercontinet.report.record import CellKey, Record
+from intercontinet.study import guarantee, tradeoff
 from intercontinet.study.figures import figure3, figure4
 from intercontinet.study.store import Cell, cells, load_records
 from intercontinet.study.tables import (
@@ -32,12 +33,15 @@ FIGURES = {
     "figure3": "Figure 3: what the share to keep does, FashionMNIST, incremental domain",
     "figure4": "Figures 4 and 5: Split CIFAR-100, twenty tasks",
 }
-STUDIES = {study: title for study, (_, title) in TABLES.items()} | FIGURES
+OURS = {"guarantee": guarantee.TITLE, "tradeoff": tradeoff.TITLE}
+STUDIES = {study: title for study, (_, title) in TABLES.items()} | FIGURES | OURS
 _CAPTIONS = {
     "figure3": "Accuracy on the current and the first task, and the sum of radii, after each epoch; mean over seeds",
     "figure4": "Average accuracy over the tasks so far; bands are one sample deviation over seeds",
     "figure5": "The same with LwF (the paper's figure 5)",
+    "tradeoff": tradeoff.CAPTION,
 }
+_PASSES = {"exact": "one pass"}
 _LEGEND = (*LEGEND, "Certified shares in **bold** fell short of what the method promised, with at least one seed.")
 _INTRODUCTION = f"""# Results
 
@@ -64,6 +68,12 @@ def results_document(results: Path) -> str:
         pooled = cells(records[study])
         if not pooled:
             parts.append("Not run yet.")
+        elif study == "guarantee":
+            parts.append(guarantee.markdown(guarantee.rows(results)))
+            parts.append("\n".join(f"- {line}" for line in guarantee.LEGEND))
+            parts += [
+                _what_was_run(_of_one(pooled, dataset)) for dataset in dict.fromkeys(key.dataset for key in pooled)
+            ]
         elif study in TABLES:
             parts += [markdown(study, pooled).strip(), _flagged(entries(study, pooled), notes), _what_was_run(pooled)]
         else:
@@ -81,6 +91,8 @@ def write_document(results: Path, docs: Path) -> None:
         images.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WriteError(f"cannot make the folder {images}: {error.strerror}. Choose another") from error
+    if shares := load_records(results / "tradeoff"):
+        tradeoff.tradeoff(shares, images / "tradeoff")
     if keeps := load_records(results / "figure3"):
         figure3(keeps, images / "figure3")
     methods = load_records(results / "figure4")
@@ -135,8 +147,8 @@ def mentioned(key: CellKey, notes: str) -> bool:
 def _figures_of(study: str, pooled: Mapping[CellKey, Cell]) -> list[str]:
     """The figures that a study's records can draw: figure 5 is figure 4 and LwF."""
     methods = {key.method for key in pooled} - {"offline"}
-    if study == "figure3" or not methods:
-        return ["figure3"] if methods else []
+    if study != "figure4" or not methods:
+        return [study] if methods else []
     return ["figure4"] * bool(methods - {"lwf"}) + ["figure5"] * ("lwf" in methods)
 
 
@@ -146,6 +158,10 @@ def _pictures(study: str, pooled: Mapping[CellKey, Cell]) -> str:
         f"and as [SVG](images/{name}.svg)."
         for name in _figures_of(study, pooled)
     )
+
+
+def _of_one(pooled: Mapping[CellKey, Cell], dataset: str) -> dict[CellKey, Cell]:
+    return {key: cell for key, cell in pooled.items() if key.dataset == dataset}
 
 
 def _what_was_run(pooled: Mapping[CellKey, Cell]) -> str:
@@ -199,5 +215,9 @@ def _effort(cell: Cell | None) -> str:
     record = cell.records[0]
     epochs = [f"{name.replace('_', ' ')} {value}" for name, value in record.settings.items() if "epochs" in name]
     keep = [] if record.keep is None else [f"keep {record.keep:g}"]
-    words = [f"seed{'s' if len(seeds) > 1 else ''} {numbers}", *(epochs or ["epochs not recorded"]), *keep]
+    words = [
+        f"seed{'s' if len(seeds) > 1 else ''} {numbers}",
+        *(epochs or [_PASSES.get(cell.key.method, "epochs not recorded")]),
+        *keep,
+    ]
     return ", ".join([*words, _seconds([cell])])

@@ -46,6 +46,7 @@ COLOURS = {
     "lwf": "#3a86c8",
     "intercontinet-published": FLOOR,
     "intercontinet": FLOOR,
+    "exact": "#7b2cbf",
 }
 
 
@@ -113,7 +114,7 @@ def _mean_point(points: Sequence[CurvePoint]) -> CurvePoint:
 def keep_csv(lines: Sequence[KeepLine]) -> str:
     """Figure 3's numbers; ``step`` counts epochs over all tasks and phases."""
     head = ("method", "keep", "seeds", "step", "task", "phase", "epoch", "current", "first", "sum_of_radii")
-    return _csv(
+    return table_csv(
         head,
         (
             (line.method, line.keep, line.seeds, step, *_moment(p), p.current, p.first, p.sum_of_radii)
@@ -200,7 +201,7 @@ def _method_line(cell: Cell) -> MethodLine:
 
 def method_csv(lines: Sequence[MethodLine]) -> str:
     """Figure 4's numbers: after so many tasks, mean and sample deviation (divisor n - 1) over seeds."""
-    return _csv(
+    return table_csv(
         ("method", "variant", "seeds", "tasks", "mean", "std"),
         (
             (
@@ -282,7 +283,8 @@ def _something(lines: Sequence[object], name: str) -> None:
         raise InvalidData(f"there are no records to draw {name} from: run it first")
 
 
-def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)

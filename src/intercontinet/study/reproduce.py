@@ -1,4 +1,4 @@
-"""The paper's tables and figures, cell by cell: what is in the results store is not run again."""
+"""The paper's tables and figures, and ours, cell by cell: what is in the results store is not run again."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ INTERVALS = ("intercontinet-published", "intercontinet")
 LANES = 5  # cells side by side on a GPU
 EPOCHS_WORTH = {"offline": 4, "intercontinet": 3, "intercontinet-published": 2}  # roughly, of one of plain SGD
 KEEPS = (0.05, 0.5, 0.8, 0.9, 0.95)  # of the acc_thresh study
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of the study of what a promise costs
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Study:
-    """A table or figure of the paper.
+    """A table or figure, of the paper or ours.
 
     Attributes:
         plans: Its cells.
@@ -60,11 +61,17 @@ class Study:
     curves: bool = False
     epochs: int | None = None
 
+    @property
+    def several(self) -> bool:
+        """Whether it is of more than one data set."""
+        return len({plan.dataset for plan in self.plans}) > 1
+
 
 def _grid(dataset: str, scenarios: Sequence[str], methods: Sequence[str]) -> tuple[Plan, ...]:
     return tuple(Plan(dataset, scenario, method) for scenario in scenarios for method in methods)
 
 
+_EXACT = ("exact",)
 _ALL = ("sgd", "adam", *ANCHORED, "lwf", *INTERVALS, "offline")
 STUDIES: dict[str, Study] = {
     "table1": Study(_grid("mnist", SCENARIOS, _ALL), 5),
@@ -79,6 +86,22 @@ STUDIES: dict[str, Study] = {
         curves=True,
     ),
     "figure4": Study(_grid("cifar-100", ("task",), ("sgd", *ANCHORED, "lwf", "intercontinet-published")), 3, epochs=20),
+    "guarantee": Study(
+        (
+            *(plan for dataset in ("mnist", "fashion-mnist", "cifar-10") for plan in _grid(dataset, SCENARIOS, _EXACT)),
+            *_grid("cifar-100", ("task",), _EXACT),
+        ),
+        5,
+    ),
+    "tradeoff": Study(
+        tuple(
+            Plan("mnist", scenario, method, f"keep-{keep:g}", {"keep": keep})
+            for scenario in ("domain", "class")
+            for method in ("intercontinet", *_EXACT)
+            for keep in SHARES
+        ),
+        5,
+    ),
 }
 
 
@@ -194,7 +217,7 @@ def work_through(
                 say(f"{futures[done].plan.key} failed: {failure}")
                 failures.append(failure)
             else:
-                yield save_record(results / study, done.result())
+                yield save_record(results / study, done.result(), STUDIES[study].several)
         if failures:
             raise failures[0]
     finally:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -47,6 +49,7 @@ class State:
         started: When.
         data: Hashes of the training sets of the tasks learned, where they were asked for.
         origins: Versions, hardware and commit of every process that worked on it, oldest first.
+        encoders: Hashes of the seeds' encoders, where they have any.
     """
 
     weights: Tensor
@@ -58,6 +61,7 @@ class State:
     started: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     data: list[str] = field(default_factory=list)
     origins: list[Line] = field(default_factory=list)
+    encoders: list[str] = field(default_factory=list)
 
     def tasks(self, seed: int) -> list[Line]:
         """What one seed, by its row, had come to after each task."""
@@ -119,7 +123,8 @@ class Run:
         if not isinstance(self.method, Counting):
             return build_net(config.net, tasks.shape, tasks.outputs, seed)
         times = len(tasks.tasks) if tasks.scenario == "domain" else 1  # that a task brings the same outputs
-        return build_counting_net(config.net, tasks.tasks[0].train[0], tasks.outputs, self.method.parts * times, seed)
+        examples = tasks.tasks[0].train[0].to(self.device)
+        return build_counting_net(config.net, examples, tasks.outputs, self.method.parts * times, seed)
 
     @property
     def lessons(self) -> int:
@@ -130,7 +135,8 @@ class Run:
         """The state before the first task."""
         right = self._right(self._start)
         initial = [[_share(task[row]) for task in right] for row in range(len(self.config.seeds))]
-        return State(self._start, {}, initial, [[] for _ in self.config.seeds], origins=[self._origin])
+        lines: list[list[Line]] = [[] for _ in self.config.seeds]
+        return State(self._start, {}, initial, lines, origins=[self._origin], encoders=self._encoder_hashes())
 
     def advance(self, state: State, listen: Listener | None = None) -> State:
         """The state after one more task; the one given is left as it is."""
@@ -261,11 +267,13 @@ class Run:
         """Which test examples of each task, or of the first few, every seed gets right: [seeds, examples] a task."""
         return [self._answers(weights, test) for test in self._tests[:tasks]]
 
-    def _answers(self, weights: Tensor, test: _Test) -> Tensor:
+    def _answers(self, weights: Tensor, test: _Test, first: int = 0) -> Tensor:
+        """Which examples some seeds, from one row on, get right: [seeds, examples]."""
         answers = []
-        for place, (row, encoder) in enumerate(zip(weights, self._encoders, strict=True)):
-            own = self.nets.layout.unflatten(row)
-            answers.append(answered(self.nets.model, own, test.seen_by(encoder, place), test.labels, test.classes))
+        for row, own in enumerate(weights, first):
+            x = test.seen_by(self._encoders[row], row)
+            state = self.nets.layout.unflatten(own)
+            answers.append(answered(self.nets.model, state, x, test.labels, test.classes))
         return torch.stack(answers).cpu()
 
     def region(self, memory: Memory, row: int) -> Region | None:
@@ -312,12 +320,20 @@ class Run:
 
     def model(self, state: State, row: int) -> nn.Module:
         """One seed's network, with its weights, on the CPU."""
-        model = self._built(self.config.seeds[row])
+        model = deepcopy(self._models[row]).cpu()
         own = dict(model.named_parameters())
         with torch.no_grad():
             for name, tensor in self._by_full_name(row, self.nets.layout.unflatten(state.weights[row].cpu())).items():
                 own[name].copy_(tensor)
         return model
+
+    def _encoder_hashes(self) -> list[str]:
+        hashes = []
+        for encoder in self._encoders:
+            if encoder is not None:
+                values = [buffer.detach().cpu().contiguous().numpy().tobytes() for buffer in encoder.buffers()]
+                hashes.append(hashlib.sha256(b"".join(values)).hexdigest())
+        return hashes
 
     def _by_full_name(self, row: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors of what learns, by their names in the whole model."""
@@ -368,6 +384,11 @@ class Run:
                     f"the examples of task {self.stream.names[index]} are not those that were learned: put the old "
                     "data back, or start afresh in another --out"
                 )
+        if state.encoders != self._encoder_hashes():
+            raise InvalidSetting(
+                "the encoders fitted here are not those that the run began with: hardware or versions may differ. Go on "
+                "where it began, or start afresh in another --out"
+            )
         known = self._origin in state.origins
         return state if known else replace(state, origins=[*state.origins, self._origin])
 
@@ -441,7 +462,7 @@ class _Curve:
             self._radii[row] = float(values.double().sum())
         else:
             tests = self._run._tests
-            now = [_share(self._run._answers(values, tests[i])) for i in (self._index, 0)]
+            now = [_share(self._run._answers(values, tests[i], row)) for i in (self._index, 0)]
             self._accuracy[row] = (now[0], now[1])
         current, first = self._accuracy[row]
         return {"current": current, "first": first, "sum_of_radii": self._radii[row]}

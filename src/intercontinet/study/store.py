@@ -45,15 +45,15 @@ class Cell:
     @property
     def mean(self) -> float:
         """Mean over seeds of the overall accuracy, in [0, 1]."""
-        return statistics.fmean(self._overall)
+        return statistics.fmean(self.overall)
 
     @property
     def std(self) -> float | None:
         """Sample standard deviation over seeds (divisor n - 1); None for a single seed."""
-        return statistics.stdev(self._overall) if len(self.seeds) > 1 else None
+        return statistics.stdev(self.overall) if len(self.seeds) > 1 else None
 
     @property
-    def _overall(self) -> list[float]:
+    def overall(self) -> list[float]:
         """Accuracy over all test examples of all tasks, for each seed."""
         sizes = self.records[0].test_examples
         return [overall_accuracy(seed.accuracy_matrix, sizes) for seed in self.seeds]
@@ -107,8 +107,10 @@ def record_name(record: Mapping[str, object]) -> str:
     return _name(_checked(parse_record(_text(record), "the record")))
 
 
-def save_record(folder: Path, record: Mapping[str, object]) -> Path:
+def save_record(folder: Path, record: Mapping[str, object], several: bool = False) -> Path:
     """Write a record, a JSON object, into a study's folder; the same cell and seeds, run again, replace the old file.
+
+    Where the study is of ``several`` data sets, the file's name begins with the record's own.
 
     Raises:
         InvalidData: It is no complete record, or its file holds another cell, or seeds that would be lost.
@@ -116,7 +118,7 @@ def save_record(folder: Path, record: Mapping[str, object]) -> Path:
     """
     text = _text(record)
     new = _checked(parse_record(text, "the record"))
-    path = folder / _name(new)
+    path = folder / ((f"{new.key.dataset}-" if several else "") + _name(new))
     if path.exists():
         old = read_record(path)
         lost = {seed.seed for seed in old.seeds} - {seed.seed for seed in new.seeds}

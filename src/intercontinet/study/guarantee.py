@@ -1,0 +1,132 @@
+"""What each learner promises and still learns: ours beside the paper's, with floors for seen and unseen examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from intercontinet.report.record import METHODS, CellKey
+from intercontinet.study.paper import PUBLISHED, Published
+from intercontinet.study.store import Cell, cells, load_records
+from intercontinet.study.tables import NONE, NOT_RUN, certified_text, markdown_row, number_text, ours_text, paper_text
+from intercontinet.tasks import SCENARIOS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+TITLE = "A guarantee that leaves room to learn"
+ENFORCED = {"mnist": "table1", "fashion-mnist": "table2", "cifar-10": "table3"}  # where InterContiNet's cells are
+STREAMS = (*((dataset, scenario) for dataset in ENFORCED for scenario in SCENARIOS), ("cifar-100", "task"))
+_HEADS = (
+    "data, scenario",
+    "exact, keep",
+    "accuracy",
+    "each seed",
+    "certain of the training set",
+    "certain of unseen examples, at least",
+    "InterContiNet, enforced",
+    "InterContiNet, paper",
+    "best other, paper",
+)
+LEGEND = (
+    "Accuracy is over all test examples of all tasks after the last task, in percent.",
+    "Certain of the training set: the share of each task's training examples, first task first, that no weights in the "
+    "region get wrong; mean over seeds, rounded down.",
+    "Certain of unseen examples: a tenth of each task's training data shapes nothing; the share of it that is certain "
+    "gives a Clopper-Pearson lower bound at 95 % confidence for examples of its kind. The lowest over seeds, rounded "
+    f"down; {NONE} where those examples had to be watched after all.",
+    "InterContiNet, enforced, is the paper's method on the paper's network, as run here, held to its promise.",
+    "The best other is the best of the paper's methods that learn one task after another, by its own figures.",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stream of tasks: the exact learner's cell and what stands beside it."""
+
+    key: CellKey
+    ours: Cell | None
+    enforced: Cell | None
+
+    def texts(self, mark: str = "{}") -> tuple[str, ...]:
+        """One text a column; floors that fell short go through ``mark``."""
+        keep = NONE if self.ours is None or self.ours.records[0].keep is None else f"{self.ours.records[0].keep:g}"
+        other = _best_other(self.key)
+        return (
+            f"{self.key.dataset}, {self.key.scenario}",
+            keep,
+            ours_text(self.ours),
+            NOT_RUN if self.ours is None else " ".join(f"{100 * share:.1f}" for share in self.ours.overall),
+            certified_text(self.ours, broken=mark.format),
+            NOT_RUN if self.ours is None else unseen_text(self.ours),
+            NOT_RUN if self.enforced is None else ours_text(self.enforced),
+            paper_text(PUBLISHED.get((self.key.dataset, self.key.scenario, "intercontinet-published"))),
+            NONE if other is None else f"{METHODS[other[0]]} {number_text(*other[1])}",
+        )
+
+
+def unseen_text(cell: Cell) -> str:
+    """ ".74 .75 -": for each task the lowest bound over seeds, rounded down."""
+    texts = []
+    for task in zip(*(seed.floors for seed in cell.seeds), strict=True):
+        bounds = [floor.unseen_floor for floor in task if floor.unseen_floor is not None]
+        lowest = min(bounds, default=0.0)
+        texts.append(f"{math.floor(100 * lowest) / 100:.2f}".removeprefix("0") if len(bounds) == len(task) else NONE)
+    return " ".join(texts)
+
+
+def _best_other(key: CellKey) -> tuple[str, Published] | None:
+    """The paper's best method that is neither InterContiNet nor offline, and its cell."""
+    others = {
+        method: cell
+        for (dataset, scenario, method), cell in PUBLISHED.items()
+        if (dataset, scenario) == (key.dataset, key.scenario) and method not in ("intercontinet-published", "offline")
+    }
+    return max(others.items(), key=lambda item: item[1].mean) if others else None
+
+
+def rows(results: Path) -> list[Row]:
+    """All streams, from the stored records of this study and of the paper's tables."""
+    ours = cells(load_records(results / "guarantee"))
+    theirs: dict[CellKey, Cell] = {}
+    for study in ENFORCED.values():
+        theirs |= cells(load_records(results / study))
+    return [
+        Row(
+            key := CellKey(dataset, scenario, "exact", ""),
+            ours.get(key),
+            theirs.get(CellKey(dataset, scenario, "intercontinet", "")),
+        )
+        for dataset, scenario in STREAMS
+    ]
+
+
+def rich_table(found: Iterable[Row]) -> Table:
+    """For the terminal. Red: a promise that did not hold with every seed."""
+    from rich.table import Table
+
+    out = Table(title=TITLE, title_justify="left", title_style="bold")
+    for head in _HEADS:
+        out.add_column(head, overflow="fold", justify="left" if head == _HEADS[0] else "right")
+    for row in found:
+        out.add_row(*row.texts("[bold red]{}[/]"), style="dim" if row.ours is None else None)
+    return out
+
+
+def markdown(found: Iterable[Row]) -> str:
+    """For documents. Bold: a promise that did not hold with every seed."""
+    lines = [markdown_row(_HEADS), "|---|" + "---:|" * (len(_HEADS) - 1)]
+    return "\n".join([*lines, *(markdown_row(row.texts("**{}**")) for row in found)])
+
+
+def tradeoff_lines(pooled: Mapping[CellKey, Cell]) -> dict[tuple[str, str], list[tuple[float, float, float]]]:
+    """(scenario, method) -> (keep, mean accuracy, sample deviation or 0) by increasing keep."""
+    lines: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for key, cell in pooled.items():
+        keep = cell.records[0].keep
+        if keep is not None:
+            lines.setdefault((key.scenario, key.method), []).append((keep, cell.mean, cell.std or 0.0))
+    return {key: sorted(points) for key, points in sorted(lines.items())}
