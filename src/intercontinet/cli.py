@@ -231,7 +231,7 @@ def reproduce(
         int | None, typer.Option(help="Passes over a task's data; the paper's by default, and 20 for AlexNet.")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only cells of this name: class/ewc, domain, mas; may be repeated.")
+        list[str] | None, typer.Option(help="Only cells of this name: class/ewc, domain, mas, mnist; may be repeated.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     out: Annotated[Path, typer.Option(help="The results store: cells found there are not run again.")] = Path(

@@ -129,7 +129,7 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
         results: The store.
         seeds: How many seeds a cell should have; None for as many as the paper.
         epochs: A task's; None for the study's own.
-        only: Parts of cells' names, "class/ewc", "domain", "mas": cells that bear none of them are left out.
+        only: Parts of cells' names, "class/ewc", "domain", "mas", "mnist": cells that bear none of them are left out.
 
     Raises:
         InvalidSetting: There is no such study or cell, or a cell's other seeds were run with other settings.
@@ -170,7 +170,7 @@ def _check_alike(cell: Cell | None, config: Config) -> None:
 
 
 def _bears(key: CellKey, part: str) -> bool:
-    name = f"/{key}/"
+    name = f"/{key.dataset}/{key}/"
     return f"/{part}/" in name
 
 
