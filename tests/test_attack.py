@@ -140,3 +140,37 @@ def test_an_attack_is_printed_without_its_weights() -> None:
         "Attack(accuracy="
     )
     assert "tensor" not in repr(icn.attack(model, icn.Region.around(model, 0.0), blobs(), starts=1, steps=0))
+
+
+def held_far_below(columns: list[float], free: list[int], *above: nn.Module) -> tuple[nn.Module, icn.Region, Pair]:
+    """Sums of 40 equal weights; the free columns lie at -50 and may rise to 0.1, all else is fixed. Labels are 0."""
+    layer = nn.Linear(40, len(columns), bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor(columns)[:, None].expand(-1, 40))
+        layer.weight[free] = -50.0
+    model = nn.Sequential(layer, *above)
+    upper = layer.weight.detach().clone()
+    upper[free] = 0.1
+    region = icn.Region({"0.weight": layer.weight.detach().clone()}, {"0.weight": upper})
+    return model, region, (torch.ones(8, 40), torch.zeros(8, dtype=torch.int64))
+
+
+def test_an_output_far_below_the_others_is_found_and_raised() -> None:
+    model, region, data = held_far_below([0.05, 0.0, 0.0], [2])
+    assert icn.attack(model, region, data).accuracy == 0.0
+
+
+def test_a_column_hidden_by_a_maximum_is_found_and_raised() -> None:
+    model, region, data = held_far_below([0.05, 0.0, 0.0, 0.0], [1, 3], nn.MaxPool1d(2))
+    assert icn.attack(model, region, data).accuracy == 0.0
+
+
+def test_a_start_that_leads_nowhere_ends() -> None:
+    model, region, data = held_far_below([0.05, 0.0, 0.0], [2])
+    runs: list[int] = []
+    model.register_forward_hook(lambda *_: runs.append(1))
+    icn.attack(model, region, data)
+    assert len(runs) < 30, "four starts of twenty steps"
+    runs.clear()
+    icn.attack(model, icn.Region.around(model, 0.0), data)
+    assert len(runs) == 3, "one point: its outputs, one look and one count"

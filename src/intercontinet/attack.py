@@ -15,6 +15,8 @@ from intercontinet.errors import InvalidSetting
 from intercontinet.inference import evaluated, logits, outputs_of, positions, right
 from intercontinet.region import Region, second_names
 
+WIDEST = 20.0  # between an example's outputs; exp(-20) is still far from underflow
+
 
 @final
 @dataclass(frozen=True)
@@ -44,9 +46,10 @@ def attack(
     """Projected gradient ascent over the weights, from several starts.
 
     The first start is the model itself (moved into the region), the second the corner that a first-order look calls the
-    worst, the others random corners. Steps follow the gradient's sign, scaled by each weight's room, and shrink. Odd
-    starts raise the cross-entropy, even ones a smooth count of errors, which does not waste its pull on examples
-    already lost. The whole data is counted whenever a batch fares worse than any before, and at the end of a start.
+    worst, the fourth the corner of all upper edges, the others random corners. Steps follow the gradient's sign, scaled
+    by each weight's room, and shrink; a start ends early where they lead nowhere. Odd starts raise the cross-entropy,
+    even ones a smooth count of errors, which does not waste its pull on examples already lost. The whole data is
+    counted whenever a batch fares worse than any before, and at the end of a start.
 
     Args:
         model: The module; unchanged.
@@ -67,6 +70,8 @@ def attack(
     labels, index = positions(y, classes)
     generator = torch.Generator().manual_seed(seed)
     box = _Box(region, state)
+    if not box.has_room:
+        starts, steps = 1, 0  # every start is the same point
 
     def look(weights: dict[str, Tensor], soft_count: bool) -> tuple[dict[str, Tensor], float]:
         """The gradient of the loss on a batch, and how much of the batch is right."""
@@ -74,7 +79,7 @@ def attack(
         free = {name: weights[name].clone().requires_grad_() for name in box.movable}
         with evaluated(model), torch.enable_grad():
             out = logits(model, {**weights, **free}, x[chosen], index)
-            loss = (_soft_errors if soft_count else F.cross_entropy)(out, labels[chosen])
+            loss = (_soft_errors if soft_count else _cross_entropy)(out, labels[chosen])
             grads = torch.autograd.grad(loss, list(free.values()), allow_unused=True)
         pairs = zip(free, grads, strict=True)
         direction = {name: torch.zeros_like(free[name]) if grad is None else grad for name, grad in pairs}
@@ -88,6 +93,8 @@ def attack(
         weights = box.nearest(state)
         if start == 1:
             weights = box.step(weights, look(weights, soft_count)[0], 2.0)
+        elif start == 3:
+            weights = box.top()
         elif start > 1:
             weights = box.corner(generator)
         for step in range(steps + 1):
@@ -98,7 +105,9 @@ def attack(
             if worst is None or found < worst.accuracy:
                 worst = Attack(found, _whole(weights, twins) | uncounted)
             if step < steps:
-                weights = box.step(weights, direction, 0.5 * (1 - step / steps))
+                before, weights = weights, box.step(weights, direction, 0.5 * (1 - step / steps))
+                if len(x) <= batch_size and all(torch.equal(before[name], weights[name]) for name in box.movable):
+                    break  # the whole data was seen, and pulls no further: so it would go on
     assert worst is not None
     return worst
 
@@ -106,6 +115,12 @@ def attack(
 def _whole(weights: dict[str, Tensor], twins: dict[str, str]) -> dict[str, Tensor]:
     copy = {name: tensor.clone() for name, tensor in weights.items()}
     return copy | {second: copy[first] for second, first in twins.items() if first in copy}
+
+
+def _cross_entropy(out: Tensor, labels: Tensor) -> Tensor:
+    """Outputs far apart are brought nearer: an output whose share underflows to zero would never be pulled up."""
+    spread = (out.detach().amax(1) - out.detach().amin(1)).median()
+    return F.cross_entropy(out / (spread / WIDEST).clamp(min=1), labels)
 
 
 def _soft_errors(out: Tensor, labels: Tensor) -> Tensor:
@@ -122,7 +137,8 @@ class _Box:
         self.lower, self.upper, self.state = region.lower, region.upper, state
         width = {name: region.upper[name] - region.lower[name] for name in state}
         self.width = {name: torch.where(w.isfinite(), w, 0) for name, w in width.items()}
-        self.movable = [name for name, w in self.width.items() if bool((w > 0).any())] or list(state)[:1]
+        roomy = [name for name, w in self.width.items() if bool((w > 0).any())]
+        self.has_room, self.movable = bool(roomy), roomy or list(state)[:1]
 
     def nearest(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: torch.clamp(w, self.lower[name], self.upper[name]) for name, w in weights.items()}
@@ -131,10 +147,19 @@ class _Box:
         moved = {name: weights[name] + size * self.width[name] * direction[name].sign() for name in direction}
         return self.nearest({**weights, **moved})
 
+    def top(self) -> dict[str, Tensor]:
+        """All upper edges: where outputs that the model holds far below the others stand as high as they can."""
+        return self._at({name: self.upper[name] for name in self.movable})
+
     def corner(self, generator: torch.Generator) -> dict[str, Tensor]:
-        out = dict(self.nearest(self.state))
+        """A random one."""
+        edges = {}
         for name in self.movable:
             up = torch.rand(self.width[name].shape, generator=generator).to(self.width[name].device) < 0.5
-            edge = torch.where(up, self.upper[name], self.lower[name])
-            out[name] = torch.where(edge.isfinite(), edge, out[name])
-        return out
+            edges[name] = torch.where(up, self.upper[name], self.lower[name])
+        return self._at(edges)
+
+    def _at(self, edges: dict[str, Tensor]) -> dict[str, Tensor]:
+        """These edges where they are finite, and elsewhere the model's weights."""
+        out = self.nearest(self.state)
+        return out | {name: torch.where(edge.isfinite(), edge, out[name]) for name, edge in edges.items()}

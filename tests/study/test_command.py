@@ -104,9 +104,15 @@ def test_a_run_on_ones_own_data_is_named_after_the_file() -> None:
     assert ask(dataset="my/own.npz", method="sgd", scenario="class").out == Path("runs/own-class-sgd")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "exact"])
 def test_epochs_are_counted_over_all_phases(method: str) -> None:
     assert epochs_of(configure(method=method, epochs=7)) == 7
+
+
+def test_counting_is_done_in_one_go_and_refuses_epochs() -> None:
+    assert epochs_of(configure(method="exact")) == 1
+    with pytest.raises(InvalidSetting, match=r"epochs .* method 'exact'.* leave it out"):
+        configure(method="exact", epochs=7)
 
 
 # What is shown.

@@ -25,6 +25,7 @@ from intercontinet.tasks import SCENARIOS
 
 SOURCE = Path(__file__).parents[3] / "shared" / "paper.tex"
 INTERVALS = ("intercontinet", "intercontinet-published")
+PROMISING = (*INTERVALS, "exact")
 NAMES = {"L2": "l2", "EWC": "ewc", "Synaptic Intelligence": "si", "MAS": "mas", "LwF": "lwf"}
 SETTINGS = {r"$\lambda$": "strength", r"$\alpha$": "strength", "temperature": "temperature"}
 SHORT = {"IT": "task", "ID": "domain", "IC": "class"}
@@ -71,7 +72,8 @@ def test_every_method_of_every_preset_configures_in_every_scenario(name: str) ->
             config = configure(name, scenario, method)
             assert build_method(config) is not None
             assert {key: config.settings[key] for key in kind.fixed} == kind.fixed
-            assert (config.keep is None) == (method not in INTERVALS)
+            assert (config.keep is None) == (method not in PROMISING)
+            assert (config.net == load_preset(name).net) == (method != "exact"), "encoders are the one method's own"
 
 
 @pytest.mark.parametrize(

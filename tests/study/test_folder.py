@@ -64,7 +64,8 @@ def go(folder: Path, *more: str, code: int = 0) -> str:
 
 
 def small(method: str = "intercontinet", seeds: tuple[int, ...] = (0,), tasks: int = 2, **changes: Any) -> Run:
-    config = configure("digits", "domain", method, seeds, tasks, net="mlp-8", epochs=2, **changes)
+    usual: dict[str, Any] = {"net": "levels-40-5"} if method == "exact" else {"net": "mlp-8", "epochs": 2}
+    config = configure("digits", "domain", method, seeds, tasks, **usual, **changes)
     return Run(config, "cpu")
 
 
@@ -93,7 +94,7 @@ def timeless(value: Any) -> Any:
 # Stopped and taken up again.
 
 
-@pytest.mark.parametrize("method", ["ewc", "si", "lwf", "adam", "offline", "intercontinet"])
+@pytest.mark.parametrize("method", ["ewc", "si", "lwf", "adam", "offline", "intercontinet", "exact"])
 def test_resumed_after_any_task_it_ends_with_the_same_bits(method: str, tmp_path: Path) -> None:
     def run() -> Run:
         return small(method, (0, 3), 3)
@@ -106,7 +107,7 @@ def test_resumed_after_any_task_it_ends_with_the_same_bits(method: str, tmp_path
         states.append(whole.advance(states[-1]))
     leave(tmp_path / "whole", whole, states[-1])
     expected = left_in(tmp_path / "whole")
-    assert len(expected) == 2 + 2 * (3 if method == "intercontinet" else 2)
+    assert len(expected) == 2 + 2 * (3 if method in ("intercontinet", "exact") else 2)
     for stopped in range(len(states)):
         folder = tmp_path / f"{stopped}"
         folder.mkdir()

@@ -71,6 +71,8 @@ class Counting:
         for name in ("cap", "depth", "parts"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be positive")
+        if self.parts != int(self.parts):
+            raise InvalidSetting(f"parts is {self.parts}; it must be a whole number")
         for name in ("held_out", "unseen"):
             if not 0 <= getattr(self, name) < 0.5:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it is a share of the examples: from 0 to 0.5")
@@ -98,10 +100,11 @@ class Counting:
         for name in ("certified", "correct", "unseen_certified", "unseen_total"):
             now = torch.tensor([[getattr(one, name)] for one in made], device=weights.device)
             out[name] = torch.cat([memory[name], now], dim=1) if memory else now
+        learned = torch.stack([one.box.weight.flatten() for one in made])
         if listen is not None:
             shares = tuple((one.correct / len(lesson.x),) for one in made)
-            listen(Progress("counting", 1, 1, (0.0,) * len(made), shares, 0.0, weights, lesson.name))
-        return torch.stack([one.box.weight.flatten() for one in made]), out
+            listen(Progress("counting", 1, 1, (0.0,) * len(made), shares, 0.0, learned, lesson.name))
+        return learned, out
 
 
 @final
@@ -204,7 +207,8 @@ def learn_by_counting(settings: Counting, table: Table, box: Box, lesson: Lesson
     if settings.head == "per-task":
         alone = box.clone()
         labels, index = lesson.labels()
-        taken = sorted(column for columns, _ in fits.values() for column in columns)
+        heads = sorted({*fits, *(lesson.classes or ())})  # all their columns: one left free could claim any example
+        taken = [column for output in heads for column in table.columns_of(output) if bool(box.free[column])]
         trained = _trained(table, lesson, taken, counted, key)
         for tensor in (alone.weight, alone.lower, alone.upper):
             tensor[:, taken] = trained
@@ -233,7 +237,8 @@ def _under_a_ceiling(
         done = attempt.certain_enough(shares, ways=1)
         if done is not None:
             return replace(done, left_out=tuple(left_out))
-        accuracy = {output: float(attempt.hits[lesson.y == output].double().mean()) for output in learned}
+        seen = {output: (lesson.y == output) & ~shares.unseen for output in learned}
+        accuracy = {output: float(attempt.hits[mine].double().mean()) for output, mine in seen.items()}
         worst = min(accuracy, key=lambda output: accuracy[output], default=None)
         if worst is None or accuracy[worst] >= HOPELESS:
             break

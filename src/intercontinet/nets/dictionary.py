@@ -176,7 +176,8 @@ def _whitened(rows: Tensor, spread: float) -> tuple[Tensor, Tensor]:
     rows = rows - rows.mean(1, keepdim=True)
     rows = rows / (rows.square().mean(1, keepdim=True) + FAINT**2).sqrt()
     rows = rows - rows.mean(0)
-    values, vectors = torch.linalg.eigh(rows.T @ rows / len(rows))
+    spreads = (rows.T @ rows / len(rows)).cpu()  # small; and on a GPU, eigh must not be called by two threads at first
+    values, vectors = (part.to(rows.device) for part in torch.linalg.eigh(spreads))
     whitening = vectors / (values.clamp(min=0) + spread).sqrt() @ vectors.T
     return F.normalize(rows @ whitening).float(), whitening
 

@@ -1,4 +1,4 @@
-"""The picture of a run: what is certain, what an attack found, what the model knows, and how much room is left."""
+"""Pictures of the demo: what is certain, what an attack found, what the models know, and how much room is left."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FLOOR, KNOWN, ATTACK, INK = "#0b6e6e", "#bfe3dc", "#d1495b", "#22313f"
+TEST = "#7353ba"
 SMALLEST = 1e-6  # what is smaller is drawn here
 LAYERS = ("#0b6e6e", "#e09f3e", "#7353ba", "#d1495b")
 WORDS = {
@@ -25,54 +26,72 @@ WORDS = {
 
 
 def draw(results: Sequence[ScenarioResult], title: str) -> Figure:
-    """One column a scenario: accuracy and floors above, region size below."""
+    """One column a scenario, one row a method: accuracy and floor of each task, and the average test accuracy."""
+    methods = list(dict.fromkeys(result.method for result in results))
+    scenarios = list(dict.fromkeys(result.scenario for result in results))
+    figure, axes = _panels(len(methods), len(scenarios), 3.3)
+    for result in results:
+        row, column = methods.index(result.method), scenarios.index(result.scenario)
+        axis = axes[row][column]
+        _accuracies(axis, result)
+        if not row:
+            axis.set_title(f"{result.scenario}: {WORDS[result.scenario]}", fontsize=11)
+        if not column:
+            axis.set_ylabel(f"{result.name}\n", fontsize=12, fontweight="bold", color=INK)
+        if row == len(methods) - 1:
+            axis.set_xlabel("digits, in the order learned")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.suptitle(title, fontsize=15, color=INK, y=0.985, fontweight="bold")
+    figure.legend(handles, labels, loc="upper center", ncols=len(labels), frameon=False, bbox_to_anchor=(0.5, 0.95))
+    figure.tight_layout(rect=(0, 0, 1, 0.92))
+    return figure
+
+
+def draw_room(results: Sequence[ScenarioResult], title: str) -> Figure:
+    """One column a scenario: how far the weights of each layer can still move."""
+    figure, axes = _panels(1, len(results), 3.4)
+    for axis, result in zip(axes[0], results, strict=True):
+        _room(axis, result)
+        axis.set_title(f"{result.scenario}: {WORDS[result.scenario]}", fontsize=11)
+    axes[0][0].set_ylabel("mean radius of the weights")
+    figure.suptitle(title, fontsize=15, color=INK, fontweight="bold")
+    figure.tight_layout()
+    return figure
+
+
+def _panels(rows: int, columns: int, height: float) -> tuple[Figure, Sequence[Sequence[Axes]]]:
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(
-        2, len(results), figsize=(4.3 * len(results), 6.8), height_ratios=(3, 1.7), sharex="col", squeeze=False
-    )
-    for column, result in enumerate(results):
-        _accuracies(axes[0][column], result)
-        _room(axes[1][column], result)
-        if column:
-            axes[0][column].tick_params(labelleft=False)
-            axes[1][column].tick_params(labelleft=False)
-    axes[0][0].set_ylabel("share of the task's training set")
-    axes[1][0].set_ylabel("mean radius of the weights")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.suptitle(title, fontsize=15, color=INK, y=0.985, fontweight="bold")
-    figure.legend(handles, labels, loc="upper center", ncols=len(labels), frameon=False, bbox_to_anchor=(0.5, 0.945))
-    figure.tight_layout(rect=(0, 0, 1, 0.93))
-    return figure
+    size = (4.3 * columns, height * rows + 0.6)
+    figure, axes = plt.subplots(rows, columns, figsize=size, sharex="col", sharey=True, squeeze=False)
+    return figure, axes.tolist()
 
 
 def _accuracies(axis: Axes, result: ScenarioResult) -> None:
-    places = range(len(result.tasks))
-    axis.bar(places, [t.now for t in result.tasks], width=0.62, color=KNOWN, label="accuracy now")
-    axis.bar(places, [t.floor for t in result.tasks], width=0.62, color=FLOOR, label="certified floor")
-    for place, task in zip(places, result.tasks, strict=True):
-        high = task.floor > 0.12
+    places, last = range(len(result.tasks)), len(result.tasks) + 0.3
+    axis.bar(places, [t.now for t in result.tasks], width=0.7, color=KNOWN, label="accuracy, training set")
+    axis.bar(places, [t.floor for t in result.tasks], width=0.7, color=FLOOR, label="of it certified: the floor")
+    axis.scatter(
+        places, [t.attacked for t in result.tasks], marker="_", s=420, linewidths=2.4, color=ATTACK, zorder=3,
+        label="worst found by attack",
+    )  # fmt: skip
+    axis.bar([last], [result.average_test], width=0.9, color=TEST, label="average accuracy, test sets")
+    bars = [(place, task.floor, max(task.now, task.attacked)) for place, task in zip(places, result.tasks, strict=True)]
+    for place, share, top in (*bars, (last, result.average_test, result.average_test)):
+        high = share > 0.12
         axis.text(
             place,
-            task.floor / 2 if high else task.now + 0.03,
-            f"{task.floor:.0%}",
+            share / 2 if high else top + 0.03,
+            f"{100 * share:.1f}",  # to the table's digit: a floor of 99.7 must not pass for 100
             ha="center",
             va="center" if high else "bottom",
             color="white" if high else INK,
             fontsize=10,
         )
-    axis.scatter(
-        places, [t.attacked for t in result.tasks], marker="_", s=420, linewidths=2.4, color=ATTACK, zorder=3,
-        label="worst found by attack",
-    )  # fmt: skip
-    axis.scatter(
-        places, [t.after for t in result.tasks], s=46, facecolors="white", edgecolors=INK, zorder=4, linewidths=1.3,
-        label="accuracy just after learning",
-    )  # fmt: skip
-    axis.set_title(f"{result.scenario}: {WORDS[result.scenario]}\ntest accuracy {result.average_test:.0%}", fontsize=11)
+    axis.set_xticks([*places, last], [*(task.task for task in result.tasks), "test"])
     axis.set_ylim(0, 1.08)
     axis.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "100%"])
     _quiet(axis)

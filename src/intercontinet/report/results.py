@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from intercontinet.engine.loop import Progress
 from intercontinet.region import RegionSize
+from intercontinet.report.record import METHODS
 from intercontinet.tasks import Scenario
 
 
@@ -43,16 +45,33 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """All tasks of a scenario, in order."""
+    """All tasks of a scenario, in order, as one method learned them.
+
+    Attributes:
+        scenario: Which.
+        method: Its key in :data:`~intercontinet.report.record.METHODS`.
+        keep: Share of each task's accuracy that was promised.
+        tasks: What became of each.
+    """
 
     scenario: Scenario
+    method: str
     keep: float
     tasks: list[TaskResult]
 
     @property
+    def name(self) -> str:
+        """What people call the method."""
+        return METHODS[self.method]
+
+    @property
     def average_test(self) -> float:
         """Mean test accuracy over all tasks, after the last one."""
-        return sum(task.test for task in self.tasks) / len(self.tasks)
+        return self.average(lambda task: task.test)
+
+    def average(self, figure: Callable[[TaskResult], float]) -> float:
+        """Mean of a figure over all tasks."""
+        return sum(map(figure, self.tasks)) / len(self.tasks)
 
 
 def epoch_record(progress: Progress, row: int) -> dict[str, object]:

@@ -2,38 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from intercontinet.report.results import ScenarioResult
+from intercontinet.report.results import ScenarioResult, TaskResult
 from intercontinet.tasks import SetDescription
 
 HARDLY = 0.6  # accuracy on a pair of classes; guessing gives one half at best
 
 
-def table(result: ScenarioResult) -> Table:
-    """One row a task. A floor below its promise is red; a task that was hardly learned is yellow."""
-    out = Table(
-        title=f"{result.scenario}-incremental, keep {result.keep:.0%}", title_justify="left", title_style="bold"
-    )
-    out.add_column("task")
-    for head in ("just after", "now", "certified floor", "under attack", "test, now"):
+COLUMNS: dict[str, Callable[[TaskResult], float]] = {
+    "learned": lambda task: task.after,
+    "now": lambda task: task.now,
+    "floor": lambda task: task.floor,
+    "attack": lambda task: task.attacked,
+    "test": lambda task: task.test,
+}
+
+
+def table(results: Sequence[ScenarioResult]) -> Table:
+    """One scenario: a row a task, and all methods side by side.
+
+    A floor below its promise is red; a task that was hardly learned is yellow.
+    """
+    first = results[0]
+    out = Table(title=f"{first.scenario}-incremental, keep {first.keep:.0%}", title_justify="left", title_style="bold")
+    names = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)
+    names.add_column("task")
+    for task in first.tasks:
+        names.add_row(task.task)
+    names.add_section()
+    names.add_row("average", style="bold")
+    out.add_column("")
+    for result in results:
+        out.add_column(result.name, justify="center")
+    out.add_row(names, *map(_figures, results))
+    return out
+
+
+def _figures(result: ScenarioResult) -> Table:
+    """What one method came to."""
+    out = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1))
+    for head in COLUMNS:
         out.add_column(head, justify="right")
     for task in result.tasks:
-        floor = f"{task.floor:.1%} ({task.certified}/{task.total})"
-        style = "yellow" if task.after < HARDLY else None
-        out.add_row(
-            task.task,
-            f"{task.after:.1%}",
-            f"{task.now:.1%}",
-            floor if task.kept else f"[bold red]{floor} NOT CERTIFIED[/]",
-            f"{task.attacked:.1%}",
-            f"{task.test:.1%}",
-            style=style,
-        )
+        row = {head: f"{figure(task):.1%}" for head, figure in COLUMNS.items()}
+        if not task.kept:
+            row["floor"] = f"[bold red]{row['floor']} NOT CERTIFIED[/]"
+        out.add_row(*row.values(), style="yellow" if task.after < HARDLY else None)
     out.add_section()
-    out.add_row("average", "", "", "", "", f"{result.average_test:.1%}", style="bold")
+    out.add_row(*(f"{result.average(figure):.1%}" for figure in COLUMNS.values()), style="bold")
     return out
 
 

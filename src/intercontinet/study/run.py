@@ -386,7 +386,7 @@ class Run:
                 )
         if state.encoders != self._encoder_hashes():
             raise InvalidSetting(
-                "the encoders fitted here are not those that the run began with: hardware or versions may differ. Go on "
+                "the encoders fitted here are not those that the run began with: hardware or versions differ. Go on "
                 "where it began, or start afresh in another --out"
             )
         known = self._origin in state.origins
