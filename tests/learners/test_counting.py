@@ -261,7 +261,8 @@ def test_unseen_examples_shape_nothing_and_the_others_do(seed: int, parts: int, 
     assume(made.unseen_total and again.unseen_total)
     assert same_bits(made.box, again.box)
     other = learn(how, of, box, altered(second, counted, seed), 1)
-    assert not torch.equal(other.box.weight, made.box.weight), "what is counted does"
+    if not (made.left_out or other.left_out):
+        assert not torch.equal(other.box.weight, made.box.weight), "what is counted does"
     other = learn(how, of, box, altered(second, watched, seed), 1)
     if other.left_out == made.left_out:
         known = slice(0, 4 * parts)

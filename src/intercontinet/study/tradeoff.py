@@ -50,7 +50,7 @@ def tradeoff(records: Iterable[Record], stem: Path) -> None:
                                   color=colour, fontsize=9, fontweight="bold")  # fmt: skip
             axis.set_title(f"incremental {scenario}", fontsize=11, color=INK)
             axis.set_xlabel("share of the accuracy that must stay certain")
-            axis.set_ylim(0, 1.05)
+            axis.set_ylim(0, 1.12)
             axis.yaxis.set_major_formatter("{x:.0%}")
         panels[0][0].set_ylabel("test accuracy after the last task")
         figure.suptitle(TITLE, fontsize=13, color=INK, fontweight="bold")
