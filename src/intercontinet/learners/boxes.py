@@ -118,16 +118,16 @@ def _radii(
     hear: Listener | None,
 ) -> tuple[Tensor, Tensor]:
     layout = nets.layout
-    head = _own_head_names(settings, nets)
+    head, rigid = _own_head_names(settings, nets), _rigid_names(settings, nets)
     labels, index = lesson.labels()
     frozen = _marked(nets, head, slice(None))
     largest = room(weights, lower, upper)
-    largest = torch.where(largest.isinf(), settings.radius, largest) * ~frozen
+    largest = torch.where(largest.isinf(), settings.radius, largest) * ~(frozen | _marked(nets, rigid, slice(None)))
     points = {name: box for name, box in _resting(nets).intervals().items() if name not in layout.shapes}
     sizes = Share(largest)
     phase = nets.phase(
         "radii",
-        radii_objective(nets.network, points, head, index, settings.margins == "joint"),
+        radii_objective(nets.network, points, [*head, *rigid], index, settings.margins == "joint"),
         Plan(stepping(settings.optimizer, settings.radii_rate), settings.radii_epochs, settings.batch_size),
         way=sizes,
         pause=lambda means: means[:, 0] >= settings.keep * means[:, 1],
@@ -155,6 +155,15 @@ def _own_head_names(settings: Settings, nets: Nets) -> list[str]:
     if settings.head == "shared" or head is None:
         return []
     return [name for name in head.names.values() if name in nets.layout.shapes]
+
+
+def _rigid_names(settings: Settings, nets: Nets) -> list[str]:
+    """The parameters of the layers, from the input on, that are to be points."""
+    layers = [[name for name in step.names.values() if name in nets.layout.shapes] for step in nets.network.steps]
+    moving = [names for names in layers if names]
+    if settings.rigid >= len(moving):
+        raise InvalidSetting(f"rigid is {settings.rigid}, but only {len(moving)} layer(s) can move: leave one")
+    return [name for names in moving[: settings.rigid] for name in names]
 
 
 def _marked(nets: Nets, names: list[str], rows: Tensor | slice) -> Tensor:

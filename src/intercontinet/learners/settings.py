@@ -24,6 +24,7 @@ class Settings:
         head: "shared", one head for all tasks; or "per-task", where the rows of the last linear layer that belong to a
             task's classes are points, trained with the task and frozen after it.
         margins: "joint", the tighter form, or "separate", the paper's, for the worst-case loss and for the floors.
+        rigid: How many layers, from the input on, become points once the first task's centres are trained.
         shift: "scaled" for tanh(mu / eps*), "plain" for tanh(mu).
         optimizer: "sgd" or "adam", for both phases.
         rate: Learning rate of the centres in the first task.
@@ -41,6 +42,7 @@ class Settings:
     enforce: bool = True
     head: Literal["shared", "per-task"] = "shared"
     margins: Margins = "joint"
+    rigid: int = 0
     shift: Shift = "scaled"
     optimizer: Literal["sgd", "adam"] = "sgd"
     rate: float = 0.1
@@ -78,7 +80,7 @@ class Settings:
         for name, value in positive.items():
             if not 0 < value < math.inf:
                 raise InvalidSetting(f"{name} is {value}; it must be a positive number")
-        if self.batch_size < 1 or self.centre_epochs < 0 or self.radii_epochs < 0:
-            raise InvalidSetting("batch_size must be at least 1, and epochs not negative")
+        if self.batch_size < 1 or min(self.centre_epochs, self.radii_epochs, self.rigid) < 0:
+            raise InvalidSetting("batch_size must be at least 1, and epochs and rigid not negative")
         if not math.isfinite(self.radii_start):
             raise InvalidSetting(f"radii_start is {self.radii_start}; it must be a finite number")
