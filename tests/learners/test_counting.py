@@ -336,6 +336,16 @@ def test_a_class_to_be_had_only_at_others_expense_is_left_out_and_they_keep_thei
     assert bool((taught.box.upper[:, 4] < made.box.upper[:, 4]).any())
 
 
+def test_a_run_hears_how_many_outputs_were_left_out() -> None:
+    of = table()
+    nets = Nets(of.net, (0,))
+    memory: Memory = {}
+    weights = everything(of).weight.flatten()[None]
+    for lesson in (replace(FIRST, index=0), replace(no_room(15), index=1)):
+        weights, memory = ONE_OF.learn(nets, weights, memory, lesson)
+    assert memory["left_out"].tolist() == [[0, 1]]
+
+
 def test_unseen_examples_have_no_say_in_who_is_left_out() -> None:
     of, how = table(), replace(ONE_OF, unseen=0.45)
     first = learn(ONE_OF, of, everything(of), FIRST)
@@ -351,7 +361,7 @@ def test_unseen_examples_have_no_say_in_who_is_left_out() -> None:
 def test_an_output_without_a_free_column_is_named() -> None:
     of = table(4, slots=2)
     made = in_turn(Counting(), of, [examples((0, 1)), examples((1, 2), seed=1)])
-    with pytest.raises(InvalidData, match=r"output 1 was learned before.*more slots"):
+    with pytest.raises(InvalidData, match=r"output 1 has no free column left.*more slots"):
         learn(Counting(), of, made[-1].box, examples((1, 3), seed=2))
     assert learn(Counting(), of, made[-1].box, examples((0, 3), seed=2)).certified > 0
 
@@ -457,7 +467,7 @@ def test_heads_do_not_disturb_each_other() -> None:
     assert (both.certified, both.correct) == (alone.certified, alone.correct)
     assert both.box.free.tolist() == [False] * 4 + [True] * 2
     assert bool(both.box.upper[:, 4:].isinf().all()), "other heads have no ceiling"
-    with pytest.raises(InvalidData, match="output 0 was learned before"):
+    with pytest.raises(InvalidData, match="output 0 has no free column left"):
         learn(HEADS, of, both.box, first)
 
 

@@ -84,8 +84,8 @@ class Counting:
     ) -> tuple[Tensor, Memory]:
         """One task for each seed in turn, whose examples are rows already.
 
-        Memory: "lower", "upper" [seeds, entries]; "certified", "correct", "unseen_certified", "unseen_total"
-        [seeds, tasks].
+        Memory: "lower", "upper" [seeds, entries]; "certified", "correct", "unseen_certified", "unseen_total", and in
+        "left_out" how many outputs were not learned, [seeds, tasks].
         """
         table = Table.of(nets.model)
         upper = memory["upper"] if memory else torch.full_like(weights, math.inf)
@@ -98,8 +98,10 @@ class Counting:
         out = {"lower": torch.stack([one.box.lower.flatten() for one in made])}
         out["upper"] = torch.stack([one.box.upper.flatten() for one in made])
         for name in ("certified", "correct", "unseen_certified", "unseen_total"):
-            now = torch.tensor([[getattr(one, name)] for one in made], device=weights.device)
-            out[name] = torch.cat([memory[name], now], dim=1) if memory else now
+            out[name] = torch.tensor([[getattr(one, name)] for one in made], device=weights.device)
+        out["left_out"] = torch.tensor([[len(one.left_out)] for one in made], device=weights.device)
+        for name in out.keys() & memory.keys() - {"lower", "upper"}:
+            out[name] = torch.cat([memory[name], out[name]], dim=1)
         learned = torch.stack([one.box.weight.flatten() for one in made])
         if listen is not None:
             shares = tuple((one.correct / len(lesson.x),) for one in made)
@@ -267,7 +269,8 @@ def _typical_columns(
         columns = [column for column in table.columns_of(output) if bool(free[column])][: settings.parts]
         if not columns:
             raise InvalidData(
-                f"output {output} was learned before, and none of its columns is free: build the net with more slots"
+                f"output {output} has no free column left, as it was learned before or no room remains: build the net "
+                "with more slots"
             )
         rows = lesson.x[counted & (lesson.y == output)]
         if not len(rows):

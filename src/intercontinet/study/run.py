@@ -166,6 +166,7 @@ class Run:
             torch.cuda.current_stream(self.device).synchronize()
         seconds = time.perf_counter() - began
         self._tell_diverged(weights, lesson)
+        self._tell_left_out(memory, lesson)
         after = self._right(weights)
         own = [self._answers(weights, test) for test in learned]
         for row in range(len(lines)):
@@ -254,6 +255,14 @@ class Run:
                 f"training diverged to NaN in task {lesson.name} for seed(s) {', '.join(map(str, lost))}, whose nets "
                 "now answer with their first class: a lower rate or strength may mend it"
             )
+
+    def _tell_left_out(self, memory: Memory, lesson: Lesson) -> None:
+        """Outputs that were not learned, which a floor of nothing would hide."""
+        for seed, counts in zip(self.config.seeds, memory.get("left_out", ()), strict=False):
+            if count := int(counts[lesson.index]):
+                self._say(
+                    f"too little room was left for {count} output(s) of task {lesson.name}, seed {seed}: not learned"
+                )
 
     def _tell_not_kept(self, lines: Sequence[Line]) -> None:
         """A promise that was not kept is never passed over."""
