@@ -38,7 +38,7 @@ def argue(folder: Path, examples: int) -> bool:
             ordered = floor.certified <= now.certified <= now.correct and some.floor <= worst.accuracy <= some.accuracy
             sound = sound and ordered
             print(
-                f"  {floor.task}: floor {floor.floor:.4f}, certain now {now.floor:.4f}, right now {now.accuracy:.4f}; of "
+                f"  {floor.task}: floor {floor.floor:.4f}, certain {now.floor:.4f}, right {now.accuracy:.4f} now; of "
                 f"{len(few[0])}: certain {some.floor:.4f}, under attack {worst.accuracy:.4f}, right {some.accuracy:.4f}"
                 f"{'' if ordered else '  OUT OF ORDER'}",
                 flush=True,

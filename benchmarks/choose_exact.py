@@ -38,10 +38,12 @@ def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: i
     pairs = [divided(*task.train, index) for index, task in enumerate(tasks.tasks)]
     times = len(tasks.tasks) if tasks.scenario == "domain" else 1
     began = time.perf_counter()
-    encoder, _, _ = parts_of(build_counting_net(net, pairs[0][0][0].to(device), tasks.outputs, 1, seed))
+    first = pairs[0][0][0]
+    shaping = first[Counting().shaping(len(first), seed)].to(device)
+    encoder, above, _ = parts_of(build_counting_net(net, shaping, tasks.outputs, 1, seed))
     rows = [[encoded(encoder.to(device), x.to(device))[0] for x, _ in pair] for pair in pairs]
     print(f"{net}: encoded in {time.perf_counter() - began:.1f} s", flush=True)
-    size = parts_of(build_counting_net(net, pairs[0][0][0].to(device), tasks.outputs, 1, seed))[1].bag.num_embeddings
+    size = above.bag.num_embeddings
     for settings in options:
         began = time.perf_counter()
         columns = tasks.outputs * settings.parts * times

@@ -141,8 +141,8 @@ def run(
     method: Annotated[
         str | None,
         typer.Option(
-            help="sgd, adam, l2, ewc, oewc, si, mas, lwf, offline, intercontinet (the default) or "
-            "intercontinet-published."
+            help="sgd, adam, l2, ewc, oewc, si, mas, lwf, offline, intercontinet (the default), "
+            "intercontinet-published or exact."
         ),
     ] = None,
     seeds: Annotated[
@@ -159,7 +159,8 @@ def run(
         typer.Option(help="How many tasks to cut the data into; two classes each by default, five in CIFAR-100."),
     ] = None,
     net: Annotated[
-        str | None, typer.Option(help="alexnet, or mlp with its hidden widths: mlp-400-400; the preset's by default.")
+        str | None,
+        typer.Option(help="alexnet, mlp with its hidden widths: mlp-400-400, or an encoder; the preset's by default."),
     ] = None,
     augment: Annotated[
         bool | None,

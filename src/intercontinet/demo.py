@@ -19,6 +19,7 @@ from intercontinet.engine.loop import Progress
 from intercontinet.errors import WriteError
 from intercontinet.files import save_weights, write_atomically
 from intercontinet.inference import positions, right
+from intercontinet.learners.counting import Counting
 from intercontinet.learners.exact import ExactInterContiNet
 from intercontinet.learners.intercontinet import InterContiNet
 from intercontinet.nets import build_counting_net, mlp
@@ -117,7 +118,8 @@ def _paper(scenario: Scenario, stream: Stream, seed: int) -> InterContiNet:
 
 def _exact(scenario: Scenario, stream: Stream, seed: int) -> ExactInterContiNet:
     slots = len(stream.tasks) if scenario == "domain" else 1  # there every task brings both outputs again
-    net = build_counting_net(ENCODER, stream.tasks[0].train[0], stream.outputs, slots, seed)
+    x, _ = stream.tasks[0].train
+    net = build_counting_net(ENCODER, x[Counting().shaping(len(x), seed)], stream.outputs, slots, seed)
     head = "per-task" if scenario == "task" else "shared"
     return ExactInterContiNet(net, keep=KEEP[scenario], seed=seed, head=head)
 

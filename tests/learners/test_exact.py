@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 import intercontinet as icn
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
 from intercontinet.learners.exact import ExactInterContiNet
-from intercontinet.nets import fern_net
+from intercontinet.nets import KWinners, feature_ferns, fern_net, with_table
 from intercontinet.tasks import Task, split_digits
 from tests.tiny import same, snapshot
 
@@ -146,3 +147,34 @@ def test_settings_that_make_no_sense_are_named(wrong: dict[str, object]) -> None
 def test_other_models_are_refused(model: nn.Module) -> None:
     with pytest.raises(InvalidModel, match="fern_net"):
         ExactInterContiNet(model)
+
+
+def above_a_network() -> tuple[nn.Sequential, tuple[Tensor, Tensor]]:
+    """A frozen network, ferns on its features, a table; and examples."""
+    torch.manual_seed(0)
+    y = torch.arange(200) // 100
+    x = torch.randn(200, 4) + 4 * nn.functional.one_hot(y, 4)
+    backbone = nn.Sequential(nn.Linear(4, 16), nn.ReLU())
+    with torch.no_grad():
+        ferns = feature_ferns(backbone(x), groups=60, tests=4)
+    return with_table(nn.Sequential(*backbone, ferns), ferns.bins, outputs=3), (x, y)
+
+
+def test_a_network_below_the_table_is_part_of_the_promise() -> None:
+    model, data = above_a_network()
+    learner = ExactInterContiNet(model, keep=0.8)
+    floor = learner.learn(data)
+    assert floor.kept and floor.certified > 100
+    assert icn.certify(model, learner.region, data).certified == floor.certified
+    assert icn.verify(model, learner.certificate)
+    with torch.no_grad():
+        model[0].weight[0, 0] += 1e-3
+    with pytest.raises(icn.Violation, match=re.escape("0.weight")):
+        icn.verify(model, learner.certificate)
+
+
+def test_inputs_that_an_encoder_cannot_take_exactly_are_refused() -> None:
+    x = 1e6 * torch.rand(40, 16, generator=torch.Generator().manual_seed(0))
+    learner = ExactInterContiNet(with_table(KWinners(16, units=32, winners=4), 32, outputs=3))
+    with pytest.raises(InvalidData, match="KWinners"):
+        learner.learn((x, torch.arange(40) % 2))

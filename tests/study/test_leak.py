@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from intercontinet.learners.counting import Counting
 from intercontinet.learners.exact import parts_of
 from intercontinet.study.config import Config, configure
 from intercontinet.study.run import Run, State
@@ -202,3 +203,18 @@ def test_every_seed_has_an_encoder_of_its_own() -> None:
     assert one.keys() == other.keys() and not same(one, other)
     alone = Run(replace(run.config, seeds=(4,)), "cpu", tasks=digits("class"))
     assert same(encoders(alone)[0], other), "whoever is beside it"
+
+
+def test_an_encoder_does_not_see_what_is_to_stay_unseen() -> None:
+    first = digits("class").tasks[0]
+    x, y = first.train
+    unseen = ~Counting().shaping(len(x), seed=0)
+    assert 0 < int(unseen.sum()) < len(x) / 5
+    for place, alike in ((unseen, True), (~unseen, False)):
+        other = x.clone()
+        other[place] = 1 - other[place]
+        config = replace(asked("exact on levels", "class"), seeds=(0,))
+        tasks = [replace(first, train=(other, y)), *digits("class").tasks[1:]]
+        run = Run(config, "cpu", tasks=replace(digits("class"), tasks=tasks))
+        usual = Run(config, "cpu", tasks=digits("class"))
+        assert same(encoders(run)[0], encoders(usual)[0]) is alike

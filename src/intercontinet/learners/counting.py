@@ -5,7 +5,7 @@ the set of rows B(x) that a frozen encoder chooses for it. Column k gives :math:
 Columns share no weight, so over a box of W the bounds of every output are reached: nothing is lost to looseness.
 
 Learning an output takes one of its free columns for each part of its examples. With :math:`P(b)` the share of the
-part's examples that choose row b, and K rows to choose from,
+part's examples that choose row b, and K the rows there are for each that an example chooses,
 
 .. math:: W_b = \min\bigl(\log K P(b),\; U_b\bigr), \quad \text{at least} -\text{depth},
 
@@ -51,9 +51,11 @@ class Counting:
         keep: Share of each task's accuracy that must stay certain, on its training set and on the part held out.
         cap: What a row can add for a class, at most.
         depth: What it can take away, at most.
-        parts: Columns an output takes in each task: its examples are divided among them, like with like.
+        parts: Columns an output takes in each task: its examples are divided among them, like with like. A head of its
+            own takes all that its outputs have.
         held_out: Share of a task's examples that are not counted in P, but watched when the ceiling falls.
-        unseen: Share that shapes nothing at all: how much of it is certain tells what to expect of new examples.
+        unseen: Share that shapes nothing at all: how much of it is certain tells what to expect of new examples. An
+            encoder that is fitted must not see it either: see :meth:`shaping`.
         head: "shared", where all outputs compete, or "per-task", where only those of one task do.
     """
 
@@ -78,6 +80,10 @@ class Counting:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it is a share of the examples: from 0 to 0.5")
         if self.head not in ("shared", "per-task"):
             raise InvalidSetting(f"head is {self.head!r}; choose one of 'shared', 'per-task'")
+
+    def shaping(self, examples: int, seed: int) -> Tensor:
+        """Which examples of the first task may shape an encoder, [examples]: all but those that are to stay unseen."""
+        return ~_divided(examples, self, key_of(seed, 0), torch.device("cpu"))[2]
 
     def learn(
         self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None

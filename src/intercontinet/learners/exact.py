@@ -70,8 +70,13 @@ class ExactInterContiNet:
         if certificate is not None:
             check_inside(model, certificate)
         self.model, self._seed = model, seed
-        everything = Region.everything(model)
-        self.certificate = certificate or Certificate.of(model, everything, method="ExactInterContiNet")
+        self.certificate = certificate or Certificate.of(model, self._start(), method="ExactInterContiNet")
+
+    def _start(self) -> Region:
+        """The table may be anything yet; all else is a point, since floors stand on the encoder as it is."""
+        resting, everything = Region.around(self.model, 0.0), Region.everything(self.model)
+        tables = [{self._name: edges[self._name]} for edges in (everything.lower, everything.upper)]
+        return Region({**resting.lower, **tables[0]}, {**resting.upper, **tables[1]})
 
     @property
     def region(self) -> Region:
@@ -153,13 +158,15 @@ def encoded(encoder: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
     Encoders made of whole-number arithmetic and comparisons do not round. Others (a frozen network, and ferns on its
     features) are bounded: an example whose features lie too near to a threshold is not sure.
     """
-    size = examples_at_once(x)
-    with evaluated(encoder):
-        rows = torch.cat([encoder(part) for part in torch.split(x, size)])
+    parts = torch.split(x, examples_at_once(x))
+    network = Network(encoder)
+    boxes = Region.around(encoder, 0.0).intervals(torch.float64) if encoder.state_dict() else {}
+    bounded = [network.propagate(boxes, in_float64(Interval.point(part)), Float32()).lower for part in parts]
+    rows = torch.cat(bounded)
     if rows.dim() != 2 or rows.is_floating_point():
         raise InvalidModel("an encoder must choose rows: whole numbers, [examples, chosen]")
-    if all(type(layer) in EXACT for layer in encoder):
-        return rows, torch.ones(len(x), dtype=torch.bool, device=x.device)
-    network, boxes = Network(encoder), Region.around(encoder, 0.0).intervals(torch.float64)
-    bounded = [network.propagate(boxes, in_float64(Interval.point(part)), Float32()) for part in torch.split(x, size)]
-    return rows, torch.cat([(part.lower >= 0).all(1) for part in bounded])
+    sure = (rows >= 0).all(1)
+    if not all(type(layer) in EXACT for layer in encoder):  # whose bounds are what they put out
+        with evaluated(encoder):
+            rows = torch.cat([encoder(part) for part in parts])
+    return rows, sure

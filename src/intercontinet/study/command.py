@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from intercontinet.errors import InvalidSetting, WriteError
-from intercontinet.learners.settings import Settings
 from intercontinet.report.record import METHODS as METHOD_NAMES
 from intercontinet.study import guarantee
-from intercontinet.study.config import METHODS, Config, configure, read_config, read_yaml
+from intercontinet.study.config import METHODS, PROMISING, Config, configure, read_config, read_yaml
 from intercontinet.study.figures import figure3, figure4
 from intercontinet.study.folder import stored_config
 from intercontinet.study.store import cells, load_records
@@ -52,7 +51,7 @@ def asked(flags: Mapping[str, Any], settings: Sequence[str], file: Path | None, 
     method = values.get("method", "intercontinet")
     notes = []
     if keep is not None:
-        if method in METHODS and METHODS[method].settings is not Settings:
+        if method in METHODS and METHODS[method].settings not in PROMISING:
             notes.append(f"keep is left out: {method} promises nothing")
         else:
             own["keep"] = keep

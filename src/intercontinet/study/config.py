@@ -153,6 +153,10 @@ def configure(
     if epochs is not None:
         whole = replace(whole, **_shared_out(whole, epochs))
     own = {item.name: getattr(whole, item.name) for item in fields(whole)}
+    if kind.settings is Counting and augment:
+        raise InvalidSetting(
+            "augment makes no sense for method 'exact', which counts examples as they are: leave it out"
+        )
     if augment is None:
         augment = preset.augment and kind.settings is not Counting
     return Config(dataset, scenario, method, tuple(seeds), tasks, str(net), augment, own)

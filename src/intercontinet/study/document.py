@@ -9,6 +9,7 @@ from pathlib import Path
 
 from intercontinet.errors import InvalidData, WriteError
 from intercontinet.files import write_atomically
+from intercontinet.learners.counting import EPOCHS
 from intercontinet.report.record import CellKey, Record
 from intercontinet.study import guarantee, tradeoff
 from intercontinet.study.figures import figure3, figure4
@@ -41,7 +42,6 @@ _CAPTIONS = {
     "figure5": "The same with LwF (the paper's figure 5)",
     "tradeoff": tradeoff.CAPTION,
 }
-_PASSES = {"exact": "one pass"}
 _LEGEND = (*LEGEND, "Certified shares in **bold** fell short of what the method promised, with at least one seed.")
 _INTRODUCTION = f"""# Results
 
@@ -205,6 +205,13 @@ def _seconds(pooled: Iterable[Cell]) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
+def _passes(key: CellKey) -> str:
+    """How often a method without a setting of epochs sees an example."""
+    if key.method != "exact":
+        return "epochs not recorded"
+    return f"heads trained for {EPOCHS} epochs" if key.scenario == "task" else "counted once"
+
+
 def _effort(cell: Cell | None) -> str:
     """What one cell took: "seeds 0 to 4, epochs 30, 12 s"."""
     if cell is None:
@@ -217,7 +224,7 @@ def _effort(cell: Cell | None) -> str:
     keep = [] if record.keep is None else [f"keep {record.keep:g}"]
     words = [
         f"seed{'s' if len(seeds) > 1 else ''} {numbers}",
-        *(epochs or [_PASSES.get(cell.key.method, "epochs not recorded")]),
+        *(epochs or [_passes(cell.key)]),
         *keep,
     ]
     return ", ".join([*words, _seconds([cell])])

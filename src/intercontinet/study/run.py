@@ -123,7 +123,8 @@ class Run:
         if not isinstance(self.method, Counting):
             return build_net(config.net, tasks.shape, tasks.outputs, seed)
         times = len(tasks.tasks) if tasks.scenario == "domain" else 1  # that a task brings the same outputs
-        examples = tasks.tasks[0].train[0].to(self.device)
+        x, _ = tasks.tasks[0].train
+        examples = x[self.method.shaping(len(x), seed).to(x.device)].to(self.device)
         return build_counting_net(config.net, examples, tasks.outputs, self.method.parts * times, seed)
 
     @property
