@@ -168,7 +168,7 @@ def test_a_network_below_the_table_is_part_of_the_promise() -> None:
     assert icn.certify(model, learner.region, data).certified == floor.certified
     assert icn.verify(model, learner.certificate)
     with torch.no_grad():
-        model[0].weight[0, 0] += 1e-3
+        model.get_parameter("0.weight")[0, 0] += 1e-3
     with pytest.raises(icn.Violation, match=re.escape("0.weight")):
         icn.verify(model, learner.certificate)
 
