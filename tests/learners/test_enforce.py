@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import intercontinet as icn
+from intercontinet.errors import InvalidSetting
 from tests.tiny import QUICK, blobs, mlp
 
 
@@ -62,3 +63,34 @@ def test_a_task_that_cannot_be_certified_is_never_silent() -> None:
     with pytest.raises(UserWarning, match="not certified"):  # pytest makes errors of warnings
         again.learn(data)
     assert not again.certificate.tasks, "a warning that is an error leaves everything as it was"
+
+
+def test_widening_lets_the_region_out_until_just_enough_is_certain() -> None:
+    floors, regions = [], []
+    for widen in (False, True):
+        model = mlp()
+        learner = icn.InterContiNet(model, keep=0.8, radius=0.05, widen=widen, **QUICK)
+        floors.append(learner.learn(blobs()))
+        regions.append(learner.region)
+    assert regions[0].within(regions[1]) and not regions[1].within(regions[0])
+    assert floors[0].certified > floors[1].certified >= 0.8 * floors[1].correct
+    wider = icn.certify(model, regions[1].scaled(1.02, model), blobs())
+    assert wider.certified < 0.8 * floors[1].correct, "and no less than that"
+
+
+def test_widening_stays_inside_what_earlier_tasks_left() -> None:
+    learner = icn.InterContiNet(mlp(), keep=0.8, widen=True, **QUICK)
+    learner.learn(blobs(seed=0), task="first")
+    parent = learner.region
+    second = learner.learn(blobs(seed=1), task="second")
+    assert learner.region.within(parent) and second.kept
+
+
+def test_rigid_layers_are_points_after_the_first_task_and_others_are_not() -> None:
+    learner = icn.InterContiNet(mlp(), keep=0.8, rigid=1, **QUICK)
+    learner.learn(blobs())
+    lower, upper = learner.region.lower, learner.region.upper
+    assert all(torch.equal(lower[name], upper[name]) for name in ("0.weight", "0.bias"))
+    assert bool((lower["2.weight"] < upper["2.weight"]).any())
+    with pytest.raises(InvalidSetting, match=r"rigid is 2, but only 2 layer"):
+        icn.InterContiNet(mlp(), rigid=2, **QUICK).learn(blobs())

@@ -13,7 +13,7 @@ from intercontinet.engine.loop import Listener, train
 from intercontinet.engine.parametrisation import Share
 from intercontinet.errors import InvalidRegion, InvalidSetting
 from intercontinet.inference import right
-from intercontinet.learners.enforce import shrunk_to_keep
+from intercontinet.learners.enforce import shrunk_to_keep, widened_to_keep
 from intercontinet.learners.hyperrectangle import centres_inside, radii_objective, room
 from intercontinet.learners.method import Lesson, Nets, Plan, cross_entropy, diverged, stepping, telling
 from intercontinet.learners.settings import Settings
@@ -61,9 +61,11 @@ def learn_in_boxes(
         region = region_of(nets, low[seed], up[seed])
         if settings.enforce:
             state = {**_resting(nets).lower, **row}
-            region, certified[seed] = shrunk_to_keep(
-                nets.model, state, region, (lesson.x, labels), index, settings.keep * int(correct[seed].sum()), joint
-            )
+            data, wanted = (lesson.x, labels), settings.keep * int(correct[seed].sum())
+            region, certified[seed] = shrunk_to_keep(nets.model, state, region, data, index, wanted, joint)
+            if settings.widen and certified[seed] >= wanted:
+                parent = region_of(nets, lower[seed], upper[seed])
+                region, certified[seed] = widened_to_keep(nets.model, state, region, parent, data, index, wanted, joint)
             low[seed], up[seed] = nets.layout.flatten(region.lower), nets.layout.flatten(region.upper)
         else:
             certified[seed] = certain_examples(nets.model, region, lesson.x, labels, index, joint).sum()

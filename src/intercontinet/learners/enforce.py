@@ -1,4 +1,4 @@
-"""Make a promise true: draw a region in until enough examples are certain."""
+"""Make a promise true, and no more than true: draw a region in, or let it out, until just enough is certain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from intercontinet.certificate import certain_examples
 from intercontinet.region import Region, State
+
+WIDEST = 1024.0  # times a radius
 
 
 @torch.no_grad()
@@ -55,3 +57,50 @@ def shrunk_to_keep(
         if certified >= wanted:
             break
     return box, certified
+
+
+@torch.no_grad()
+def widened_to_keep(
+    model: nn.Module,
+    weights: State,
+    region: Region,
+    parent: Region,
+    data: tuple[Tensor, Tensor],
+    classes: Tensor | None,
+    wanted: float,
+    joint: bool = True,
+) -> tuple[Region, int]:
+    """The region, let out from the weights, but never out of its parent, while so many examples stay certain.
+
+    Every edge's distance from its weight grows by one factor, found as in :func:`shrunk_to_keep`.
+
+    Args:
+        region: One in which so many examples are certain.
+    """
+    x, labels = data
+
+    def wide(factor: float) -> Region:
+        lower, upper = {}, {}
+        for name, weight in weights.items():
+            low, up = region.lower[name], region.upper[name]
+            lower[name] = torch.minimum(low, torch.maximum(weight - factor * (weight - low), parent.lower[name]))
+            upper[name] = torch.maximum(up, torch.minimum(weight + factor * (up - weight), parent.upper[name]))
+        return Region(lower, upper)
+
+    def enough(factor: float) -> bool:
+        return int(certain_examples(model, wide(factor), x, labels, classes, joint, quick=True).sum()) >= wanted
+
+    good, bad = 1.0, 2.0
+    while bad < WIDEST and enough(bad):
+        good, bad = bad, 2 * bad
+    for _ in range(8):
+        middle = (good + bad) / 2
+        good, bad = (middle, bad) if enough(middle) else (good, middle)
+    for margin in (1.0, 0.999, 0.99, 0.95, 0.9):
+        if good * margin <= 1:
+            break
+        box = wide(good * margin)
+        certified = int(certain_examples(model, box, x, labels, classes, joint).sum())
+        if certified >= wanted:
+            return box, certified
+    return region, int(certain_examples(model, region, x, labels, classes, joint).sum())

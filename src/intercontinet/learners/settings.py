@@ -21,6 +21,7 @@ class Settings:
         radius: Largest radius in the first task.
         enforce: Whether ``keep`` is made true on the whole training set, by shrinking the region where the radii phase
             left it short. Without it this is the method as published, and the floor is whatever it is.
+        widen: Whether a region in which more than ``keep`` is certain is let out until just enough is.
         head: "shared", one head for all tasks; or "per-task", where the rows of the last linear layer that belong to a
             task's classes are points, trained with the task and frozen after it.
         margins: "joint", the tighter form, or "separate", the paper's, for the worst-case loss and for the floors.
@@ -40,6 +41,7 @@ class Settings:
     keep: float = 0.9
     radius: float = 1.0
     enforce: bool = True
+    widen: bool = False
     head: Literal["shared", "per-task"] = "shared"
     margins: Margins = "joint"
     rigid: int = 0
