@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from intercontinet.engine.layout import Layout
-from intercontinet.engine.optimizer import Optimizer
-from intercontinet.engine.parametrisation import Parametrisation
+from intercontinet.engine.optimizer import SGD, Optimizer
+from intercontinet.engine.parametrisation import Identity, Parametrisation
 from intercontinet.engine.record import recorded
 from intercontinet.noise import mixed, orders
 
@@ -170,6 +170,7 @@ class _Steps:
         self._skips = seeds == 1 and device.type == "cpu"  # a look at a value costs nothing there
         self._parameters = phase.parametrisation.decode(self.values)
         views = phase.layout.unflatten(self._parameters)  # decoding again refreshes them
+        self._views = list(views.values()) if isinstance(phase.parametrisation, Identity) else []  # of the values
         if seeds == 1:
             self._evaluate = _one_seed(phase.objective, views)
         else:
@@ -206,7 +207,11 @@ class _Steps:
                 moving = ~paused
             elif bool(paused):
                 return
-        self.optimizer.step_(self.values, phase.parametrisation.pull(gradient()), self._state, moving)
+        if self._views and moving is None and isinstance(self.optimizer, SGD):
+            for view, part in zip(self._views, gradient(), strict=True):  # no need to lay it out as one vector
+                view.sub_(part, alpha=self.optimizer.rate)
+        else:
+            self.optimizer.step_(self.values, phase.parametrisation.pull(gradient()), self._state, moving)
 
     def progress(self, epoch: int) -> Progress:
         phase = self._phase
