@@ -25,6 +25,7 @@ from intercontinet.statistics import lowest_share
 from intercontinet.version import __version__
 
 Margins = Literal["joint", "separate"]
+ALONE = "Checked: names, shapes and edges. Which layers they belong to, weights alone cannot tell."
 FORMAT = "intercontinet certificate"
 FORMAT_VERSION = 1
 CONFIDENCE = 0.95  # of floors for unseen examples
@@ -337,9 +338,15 @@ class Verdict:
     """Weights lie inside a certified region, so that every floor of its certificate holds for them.
 
     Always true, so that ``assert verify(...)`` reads well: weights that left the region raise :class:`Violation`.
+
+    Attributes:
+        floors: What holds.
+        weights_alone: Whether only a state dict was looked at. Layers, their settings and their constants, such as the
+            tests of an encoder, are then taken on trust.
     """
 
     floors: tuple[TaskFloor, ...]
+    weights_alone: bool = False
 
     def __bool__(self) -> bool:
         return True
@@ -347,7 +354,8 @@ class Verdict:
     def __str__(self) -> str:
         missed = sum(not floor.kept for floor in self.floors)
         note = f" ({missed} of {len(self.floors)} lower than was asked for)" if missed else ""
-        return "\n".join([f"every floor holds{note}:", *(f"  {floor}" for floor in self.floors)])
+        lines = [f"every floor holds{note}:", *(f"  {floor}" for floor in self.floors)]
+        return "\n".join([*lines, ALONE] if self.weights_alone else lines)
 
 
 def _untied(state: State, tied: Mapping[str, str]) -> State:
@@ -379,7 +387,7 @@ def verify(model: nn.Module | State, certificate: Certificate | str | Path) -> V
             "the certificate holds no floors, so there is nothing to verify: learn or certify a task"
         )
     check_inside(model, certificate)
-    return Verdict(certificate.tasks)
+    return Verdict(certificate.tasks, weights_alone=not isinstance(model, nn.Module))
 
 
 def check_inside(model: nn.Module | State, certificate: Certificate) -> None:

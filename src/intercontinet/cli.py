@@ -349,11 +349,11 @@ def verify(
     from intercontinet.files import load_weights
 
     verdict = check(load_weights(weights), Certificate.load(certificate))
-    headline, *lines = str(verdict).splitlines()
+    headline, *lines, alone = str(verdict).splitlines()
     typer.echo(headline)
     for line, floor in zip(lines, verdict.floors, strict=True):
         typer.secho(line, fg=None if floor.kept else "red")
-    typer.echo("Checked: names, shapes and edges. Which layers they belong to, weights alone cannot tell.")
+    typer.echo(alone)
 
 
 def main() -> None:

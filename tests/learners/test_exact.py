@@ -178,3 +178,43 @@ def test_inputs_that_an_encoder_cannot_take_exactly_are_refused() -> None:
     learner = ExactInterContiNet(with_table(KWinners(16, units=32, winners=4), 32, outputs=3))
     with pytest.raises(InvalidData, match="KWinners"):
         learner.learn((x, torch.arange(40) % 2))
+
+
+def test_features_too_small_for_hardware_that_flushes_them_are_never_certain() -> None:
+    y = torch.arange(40) % 2
+    x = torch.where(y[:, None] == 1, 1e-40, 0.0).expand(40, 4).contiguous()
+    ferns = feature_ferns(x, groups=20, tests=2)
+    learner = ExactInterContiNet(with_table(ferns, ferns.bins, outputs=3), keep=0.8)
+    with pytest.warns(UserWarning, match="not certified as asked"):
+        assert learner.learn((x, y)).certified == 0
+
+
+@pytest.mark.parametrize("groups", [10, 200])
+def test_classes_that_tie_with_the_ceiling_are_certain_once_it_has_fallen(groups: int) -> None:
+    """All examples of a class alike: a fall that is smaller than rounding must not be taken for enough."""
+    x = torch.cat([torch.zeros(20, 1, 6, 6), torch.ones(20, 1, 6, 6)])
+    learner = ExactInterContiNet(fern_net((1, 6, 6), outputs=4, groups=groups, tests=4, window=4), keep=0.8)
+    assert learner.learn((x, torch.arange(40) // 20)).kept
+
+
+def test_what_does_not_fit_the_learner_is_named() -> None:
+    x, y = images(TASKS[0])
+    learner = ExactInterContiNet(small(), depth=4.0)
+    with pytest.raises(InvalidData, match="per-task"):
+        learner.learn((x, y), classes=[0, 1])
+    with pytest.raises(InvalidData, match=r"shape \(1, 8, 8\), not \(2, 8, 8\)"):
+        learner.learn((x.repeat(1, 2, 1, 1), y))
+    learner.learn((x, y))
+    deeper = ExactInterContiNet(learner.model, depth=5.0, certificate=learner.certificate)
+    with pytest.raises(InvalidSetting, match=r"depth is 5.0, deeper than the 4"):
+        deeper.learn(images(TASKS[1]))
+    with pytest.raises(InvalidSetting, match="parts is 2, but an output has 1 column"):
+        ExactInterContiNet(small(), parts=2).learn((x, y))
+
+
+def test_weights_alone_say_that_they_are() -> None:
+    model = small()
+    learner = ExactInterContiNet(model)
+    learner.learn(images(TASKS[0]))
+    assert "weights alone cannot tell" in str(icn.verify(model.state_dict(), learner.certificate))
+    assert "weights alone" not in str(icn.verify(model, learner.certificate))

@@ -344,3 +344,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.yaml", tmp_path / "binary.yaml"):
         with pytest.raises(InvalidSetting, match="cannot read"):
             read_config(path)
+
+
+def test_no_example_stays_unseen_where_all_tasks_show_the_same_images() -> None:
+    assert configure("permuted-mnist", "domain", "exact").settings["unseen"] == 0
+    assert configure("mnist", "domain", "exact").settings["unseen"] > 0
+    with pytest.raises(InvalidSetting, match="none stays unseen"):
+        configure("rotated-mnist", "domain", "exact", settings={"unseen": 0.1})
+    with pytest.raises(InvalidSetting, match="augment makes no sense"):
+        configure("mnist", "domain", "exact", augment=True)

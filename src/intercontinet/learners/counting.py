@@ -55,7 +55,8 @@ class Counting:
             own takes all that its outputs have.
         held_out: Share of a task's examples that are not counted in P, but watched when the ceiling falls.
         unseen: Share that shapes nothing at all: how much of it is certain tells what to expect of new examples. An
-            encoder that is fitted must not see it either: see :meth:`shaping`.
+            encoder that is fitted must not see it either (:meth:`shaping`), nor may an earlier task hold the same
+            examples in another form: there, set it to 0.
         head: "shared", where all outputs compete, or "per-task", where only those of one task do.
     """
 
@@ -73,7 +74,7 @@ class Counting:
         for name in ("cap", "depth", "parts"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be positive")
-        if self.parts != int(self.parts):
+        if not isinstance(self.parts, int):
             raise InvalidSetting(f"parts is {self.parts}; it must be a whole number")
         for name in ("held_out", "unseen"):
             if not 0 <= getattr(self, name) < 0.5:
@@ -209,19 +210,29 @@ def learn_by_counting(settings: Counting, table: Table, box: Box, lesson: Lesson
         sure: Examples whose rows no rounding could change, [examples].
         key: Fixes which examples are held out, and how classes are divided.
     """
+    if settings.parts > table.slots:
+        raise InvalidSetting(
+            f"parts is {settings.parts}, but an output has {table.slots} column(s): build the net with more slots"
+        )
     counted, watched, unseen = _divided(len(lesson.y), settings, key, lesson.y.device)
-    fits = _typical_columns(settings, table, box, lesson, counted, key)
     shares = _Shares(settings.keep, sure, watched, unseen)
     if settings.head == "per-task":
         alone = box.clone()
         labels, index = lesson.labels()
-        heads = sorted({*fits, *(lesson.classes or ())})  # all their columns: one left free could claim any example
-        taken = [column for output in heads for column in table.columns_of(output) if bool(box.free[column])]
+        there = torch.unique(lesson.y).tolist()
+        heads = sorted({*there, *(lesson.classes or ())})  # all their columns: one left free could claim any example
+        taken = [column for output in heads for column in _free_columns(table, box.free, output)]
         trained = _trained(table, lesson, taken, counted, key)
         for tensor in (alone.weight, alone.lower, alone.upper):
             tensor[:, taken] = trained
         hits = right(table.net, {WEIGHT: alone.weight}, lesson.x, labels, index)
         return shares.counted(alone, certain_examples(table.net, alone.region, lesson.x, labels, index, False), hits)
+    deepest = box.lower[:, box.free]
+    if bool((deepest.isfinite() & (deepest > -settings.depth)).any()):
+        raise InvalidSetting(
+            f"depth is {settings.depth}, deeper than the {-float(deepest.max()):g} of the tasks before: use theirs"
+        )
+    fits = _typical_columns(settings, table, box, lesson, counted, key)
     made = _under_a_ceiling(settings, table, box, lesson, fits, shares)
     if made.certified < settings.keep * made.correct and made.unseen_total:
         # The promise is for all examples: where the unseen ones break it, they must be watched, and are unseen no more.
@@ -265,6 +276,16 @@ def _divided(examples: int, settings: Counting, key: int, device: torch.device) 
     return ~(watched | unseen), watched, unseen
 
 
+def _free_columns(table: Table, free: Tensor, output: int) -> list[int]:
+    columns = [column for column in table.columns_of(output) if bool(free[column])]
+    if not columns:
+        raise InvalidData(
+            f"output {output} has no free column left, as it was learned before or no room remains: build the net "
+            "with more slots"
+        )
+    return columns
+
+
 def _typical_columns(
     settings: Counting, table: Table, box: Box, lesson: Lesson, counted: Tensor, key: int
 ) -> dict[int, tuple[list[int], Tensor]]:
@@ -272,12 +293,7 @@ def _typical_columns(
     free, size = box.free, table.bag.num_embeddings
     fits = {}
     for output in torch.unique(lesson.y).tolist():
-        columns = [column for column in table.columns_of(output) if bool(free[column])][: settings.parts]
-        if not columns:
-            raise InvalidData(
-                f"output {output} has no free column left, as it was learned before or no room remains: build the net "
-                "with more slots"
-            )
+        columns = _free_columns(table, free, output)[: settings.parts]
         rows = lesson.x[counted & (lesson.y == output)]
         if not len(rows):
             raise InvalidData(f"output {output} has no example left to count: give more, or hold out fewer")
@@ -394,8 +410,13 @@ class _Attempt:
             yield self._ceiling
             return
         lesson, table = self._lesson, self._table
-        known = table.outputs(sums(lesson.x, self._box.weight))
-        own = known.gather(1, lesson.y.long()[:, None]).squeeze(1)
+        labels = lesson.y.long()[:, None]
+        own = table.outputs(sums(lesson.x, self._box.weight)).gather(1, labels).squeeze(1)
+        chosen = lesson.x.shape[1]
+        size = table.outputs(sums(lesson.x, self._box.weight.abs())).gather(1, labels).squeeze(1)
+        rounding = (
+            1.5 * (chosen + 4) * 2.0**-24 * (size + chosen * self._settings.depth)
+        )  # of sound bounds and this sum
         free = self._free.view(-1, table.slots).any(1)  # outputs that have a free column
         rivalled = (free.sum() - free[lesson.y.long()].long()) > 0  # examples that some other output may still claim
 
@@ -404,7 +425,7 @@ class _Attempt:
 
         def quickly(direction: Tensor) -> Callable[[float], bool]:
             def enough(by: float) -> bool:
-                above = own > sums(lesson.x, fallen(direction, by)[:, None]).squeeze(1)
+                above = own - sums(lesson.x, fallen(direction, by)[:, None]).squeeze(1) > rounding
                 return shares.enough(self.hits & shares.sure & (above | ~rivalled), self.hits)
 
             return enough

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from intercontinet.bounds import Float32, Network, in_float64
 from intercontinet.certificate import Certificate, TaskFloor, check_inside, floor_of
 from intercontinet.data import Data, check_inputs, check_labels, collect
-from intercontinet.errors import InvalidModel, InvalidSetting
+from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
 from intercontinet.inference import evaluated, examples_at_once, outputs_of
 from intercontinet.interval import Interval
 from intercontinet.learners.counting import Box, Counted, Counting, Table, learn_by_counting
@@ -108,6 +108,8 @@ class ExactInterContiNet:
         x, y = collect(data)
         check_inside(self.model, self.certificate)
         check_inputs(x, self._table.bag.weight.device)
+        if classes is not None and self.settings.head == "shared":
+            raise InvalidData("classes are for head='per-task': with a shared head all outputs compete")
         competing = tuple(classes or torch.unique(y).tolist()) if self.settings.head == "per-task" else None
         check_labels(y, len(x), outputs_of(self.model, x), competing)
         rows, sure = encoded(self._encoder, x)
@@ -166,7 +168,7 @@ def encoded(encoder: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
     if rows.dim() != 2 or rows.is_floating_point():
         raise InvalidModel("an encoder must choose rows: whole numbers, [examples, chosen]")
     sure = (rows >= 0).all(1)
-    if not all(type(layer) in EXACT for layer in encoder):  # whose bounds are what they put out
+    if not (bool(sure.all()) and all(type(layer) in EXACT for layer in encoder)):  # whose bounds are what they put out
         with evaluated(encoder):
             rows = torch.cat([encoder(part) for part in parts])
     return rows, sure

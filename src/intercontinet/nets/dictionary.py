@@ -81,6 +81,8 @@ class PatchDictionary(nn.Module):
         self.register_buffer("alpha", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
+        if tuple(x.shape[1:]) != self.shape:
+            raise InvalidData(f"this dictionary is for images of shape {self.shape}, not {tuple(x.shape[1:])}")
         return torch.cat([self._pooled(part) for part in torch.split(x, IMAGES_AT_ONCE)])
 
     def _pooled(self, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ is sparse and non-negative, one 1 a group, and a linear layer above it is a sum 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Literal
 
 import torch
@@ -76,6 +77,8 @@ class Ferns(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.flatten(1)
+        if flat.shape[1] != prod(self.shape):
+            raise InvalidData(f"these ferns are for examples of shape {self.shape}, not {tuple(x.shape[1:])}")
         return self.numbers(flat[:, self.first] > self.rivals(flat, self.level))
 
     def rivals(self, flat: Tensor, level: Tensor) -> Tensor:
@@ -132,17 +135,24 @@ def ferns(layer: Ferns, parameters: Mapping[str, Interval], x: Interval, arithme
     if not x.is_point and len(layer.shape) == 3:
         raise InvalidData("ferns compare pixels, which must be known exactly: pass a tensor, not an interval")
     level = parameters.get("level", Interval.point(layer.level))
+    plain = x.is_point and level.is_point and not (_subnormal(x.lower) or _subnormal(level.lower))
     # An edge rounded to the nearest float32 still bounds every float32 number, and so does a rounded sum of edges.
-    known = x if x.is_point else arithmetic.function(x, x, ulps=0)  # hardware may take subnormal numbers for zero
+    known = x if plain else arithmetic.function(x, x, ulps=0)  # hardware may take subnormal numbers for zero
+    level = level if plain else arithmetic.function(level, level, ulps=0)
     low = known.lower.float().flatten(1)
-    high = low if x.is_point else known.upper.float().flatten(1)
+    high = low if plain else known.upper.float().flatten(1)
     passes = low[:, layer.first] > layer.rivals(high, level.upper.float())
     bins = layer.numbers(passes)
-    if x.is_point and level.is_point:
+    if plain:
         return Interval.point(bins)
     fails = high[:, layer.first] <= layer.rivals(low, level.lower.float())
     decided = (passes | fails).flatten(1).all(1) & (low <= high).all(1)  # false of NaN
     return Interval.point(torch.where(decided[:, None], bins, -1))
+
+
+def _subnormal(values: Tensor) -> bool:
+    """Whether some number is so small that hardware may take it for zero."""
+    return bool(((values != 0) & (values.abs() < torch.finfo(torch.float32).tiny)).any())
 
 
 def feature_ferns(features: Tensor, groups: int, tests: int, kind: Kind = "threshold", seed: int = 0) -> Ferns:

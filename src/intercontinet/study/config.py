@@ -51,6 +51,7 @@ METHODS: dict[str, Kind] = {
     "exact": Kind(Counting, {}),
     "offline": Kind(Offline, {"heads": ()}),
 }
+SAME_IMAGES = ("permuted-mnist", "rotated-mnist")  # in all of whose tasks
 PROMISING = (Settings, Counting)  # what keeps a share of the accuracy
 
 
@@ -149,6 +150,10 @@ def configure(
                 f"head is 'per-task', but scenario {scenario} has one head for all tasks: leave it out"
             )
     values = {name: _from_yaml(value) for name, value in values.items()}
+    if kind.settings is Counting and dataset in SAME_IMAGES and values.setdefault("unseen", 0.0) != 0:
+        raise InvalidSetting(
+            f"unseen is {values['unseen']}, but {dataset} shows the same images in every task: none stays unseen"
+        )
     whole = _checked(kind, {**values, **kind.fixed})
     if epochs is not None:
         whole = replace(whole, **_shared_out(whole, epochs))

@@ -164,13 +164,13 @@ def _of_one(pooled: Mapping[CellKey, Cell], dataset: str) -> dict[CellKey, Cell]
     return {key: cell for key, cell in pooled.items() if key.dataset == dataset}
 
 
-def _what_was_run(pooled: Mapping[CellKey, Cell]) -> str:
+def _what_was_run(pooled: Mapping[CellKey, Cell], where: str = "") -> str:
     """Seeds, epochs and seconds of every cell; hardware, versions, commits and networks of all of them."""
     records = [record for cell in pooled.values() for record in cell.records]
     scenarios = [scenario for scenario in SCENARIOS if any(key.scenario == scenario for key in pooled)]
     rows = {(key.method, key.variant): key for key in pooled}
     lines = [
-        "### What was run",
+        f"### What was run{where}",
         "",
         *_each("Hardware", map(_hardware, records)),
         *_each("Versions", (", ".join(f"{k} {v}" for k, v in sorted(r.versions.items())) for r in records)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +37,8 @@ LEGEND = (
     "region get wrong; mean over seeds, rounded down.",
     "Certain of unseen examples: a tenth of each task's training data shapes nothing; the share of it that is certain "
     "gives a Clopper-Pearson lower bound at 95 % confidence for examples of its kind. The lowest over seeds, rounded "
-    f"down; {NONE} where those examples had to be watched after all.",
+    f"down; {NONE} where those examples had to be watched after all, or an encoder had been fitted to them. Settings "
+    "were chosen on training data, of which these examples are a part.",
     "InterContiNet, enforced, is the paper's method on the paper's network, as run here, held to its promise.",
     "The best other is the best of the paper's methods that learn one task after another, by its own figures.",
 )
@@ -120,13 +121,3 @@ def markdown(found: Iterable[Row]) -> str:
     """For documents. Bold: a promise that did not hold with every seed."""
     lines = [markdown_row(_HEADS), "|---|" + "---:|" * (len(_HEADS) - 1)]
     return "\n".join([*lines, *(markdown_row(row.texts("**{}**")) for row in found)])
-
-
-def tradeoff_lines(pooled: Mapping[CellKey, Cell]) -> dict[tuple[str, str], list[tuple[float, float, float]]]:
-    """(scenario, method) -> (keep, mean accuracy, sample deviation or 0) by increasing keep."""
-    lines: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
-    for key, cell in pooled.items():
-        keep = cell.records[0].keep
-        if keep is not None:
-            lines.setdefault((key.scenario, key.method), []).append((keep, cell.mean, cell.std or 0.0))
-    return {key: sorted(points) for key, points in sorted(lines.items())}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from intercontinet.errors import InvalidData
 from intercontinet.files import write_atomically
 from intercontinet.report.plot import INK, save
-from intercontinet.report.record import METHODS, Record
+from intercontinet.report.record import METHODS, CellKey, Record
 from intercontinet.study.figures import COLOURS, STYLE, table_csv
-from intercontinet.study.guarantee import tradeoff_lines
-from intercontinet.study.store import cells
+from intercontinet.study.store import Cell, cells
 
 TITLE = "What a promise costs: Split MNIST"
 CAPTION = (
@@ -59,3 +58,13 @@ def tradeoff(records: Iterable[Record], stem: Path) -> None:
     head = ("scenario", "method", "keep", "mean", "std")
     rows = [(*key, *point) for key, points in lines.items() for point in points]
     write_atomically(stem.with_suffix(".csv"), table_csv(head, rows).encode())
+
+
+def tradeoff_lines(pooled: Mapping[CellKey, Cell]) -> dict[tuple[str, str], list[tuple[float, float, float]]]:
+    """(scenario, method) -> (keep, mean accuracy, sample deviation or 0) by increasing keep."""
+    lines: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for key, cell in pooled.items():
+        keep = cell.records[0].keep
+        if keep is not None:
+            lines.setdefault((key.scenario, key.method), []).append((keep, cell.mean, cell.std or 0.0))
+    return {key: sorted(points) for key, points in sorted(lines.items())}
