@@ -75,5 +75,5 @@ def test_a_million_weight_vectors_stay_inside_their_bounds() -> None:
         layers |= {type(layer).__name__ for layer in case.model.modules()}
         visited += check_containment(case, count=1000, alone=8, seed=index)
     assert visited >= 1_000_000
-    of_exact_inputs = {"EmbeddingBag", "Ferns"}  # tests/nets/test_ferns.py
+    of_exact_inputs = {"EmbeddingBag", "Ferns", "KWinners", "PatchDictionary"}  # tests/nets
     assert set(known_layers()) - of_exact_inputs <= layers, "some layer with a rule was never tried"
