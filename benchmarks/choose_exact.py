@@ -21,7 +21,7 @@ from intercontinet.inference import right
 from intercontinet.learners.counting import WEIGHT, Box, Counting, Table, learn_by_counting
 from intercontinet.learners.exact import encoded, parts_of
 from intercontinet.learners.method import Lesson
-from intercontinet.nets import build_counting_net
+from intercontinet.nets import build_counting_net, with_table
 from intercontinet.noise import key_of, orders
 from intercontinet.statistics import lowest_share
 from intercontinet.tasks import Stream, stream
@@ -47,7 +47,8 @@ def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: i
     for settings in options:
         began = time.perf_counter()
         columns = tasks.outputs * settings.parts * times
-        table = _table(size, columns, settings.parts * times, device)
+        slots = settings.parts * times
+        table = Table.of(with_table(torch.nn.Sequential(), size, tasks.outputs, slots).to(device))
         edge = torch.full((size, columns), torch.inf, device=device)
         box = Box(torch.zeros(size, columns, device=device), -edge, edge)
         floors, unseen = [], []
@@ -72,12 +73,6 @@ def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: i
             f"unseen [{_line(unseen)}]  {chosen}  {time.perf_counter() - began:.1f} s",
             flush=True,
         )
-
-
-def _table(rows: int, columns: int, slots: int, device: str) -> Table:
-    bag = torch.nn.EmbeddingBag(rows, columns, mode="sum", _weight=torch.zeros(rows, columns))
-    pool = [torch.nn.MaxPool1d(slots)] if slots > 1 else []
-    return Table.of(torch.nn.Sequential(bag, *pool).to(device))
 
 
 def _line(shares: list[float]) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, get_args
 
 from torch import nn
-from torch.nn.utils import parameters_to_vector
 
 from intercontinet.attack import attack
 from intercontinet.bounds.network import Network, Step
@@ -64,11 +62,7 @@ def run_scenario(
 
     learned: list[tuple[Task, TaskFloor, float, Region]] = []
     for task in stream.tasks:
-        if isinstance(learner, InterContiNet):
-            floor = learner.learn(task.train, task.name, classes=task.classes, listen=hear)
-        else:
-            floor = learner.learn(task.train, task.name, classes=task.classes)
-            hear(_learned_at_once(task, floor, model))
+        floor = learner.learn(task.train, task.name, classes=task.classes, listen=hear)
         if not learned:
             save_weights(model, out / "after-first-task.safetensors")
         worst = attack(model, learner.region, task.train, seed=seed, classes=task.classes)
@@ -122,11 +116,6 @@ def _exact(scenario: Scenario, stream: Stream, seed: int) -> ExactInterContiNet:
     net = build_counting_net(ENCODER, x[Counting().shaping(len(x), seed)], stream.outputs, slots, seed)
     head = "per-task" if scenario == "task" else "shared"
     return ExactInterContiNet(net, keep=KEEP[scenario], seed=seed, head=head)
-
-
-def _learned_at_once(task: Task, floor: TaskFloor, model: nn.Module) -> Progress:
-    weights = parameters_to_vector(model.parameters()).detach()[None]
-    return Progress("learned", 1, 1, (math.nan,), ((floor.accuracy,),), 0.0, weights, task.name)
 
 
 def _layers(model: nn.Module) -> list[Step]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import intercontinet as icn
+from intercontinet.engine.loop import Progress
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
 from intercontinet.learners.exact import ExactInterContiNet
 from intercontinet.nets import KWinners, feature_ferns, fern_net, with_table
@@ -218,3 +219,13 @@ def test_weights_alone_say_that_they_are() -> None:
     learner.learn(images(TASKS[0]))
     assert "weights alone cannot tell" in str(icn.verify(model.state_dict(), learner.certificate))
     assert "weights alone" not in str(icn.verify(model, learner.certificate))
+
+
+def test_a_listener_hears_of_every_task_once_with_the_weights_it_left() -> None:
+    model = small()
+    heard: list[Progress] = []
+    learner = ExactInterContiNet(model)
+    floor = learner.learn(images(TASKS[0]), "first", listen=heard.append)
+    assert [(one.task, one.phase, one.statistics) for one in heard] == [("first", "counting", ((floor.accuracy,),))]
+    assert torch.equal(heard[0].parameters[0], model.get_parameter("1.weight").flatten())
+    assert math.isnan(heard[0].loss[0]), "counting has no loss to tell of"

@@ -111,8 +111,7 @@ class Counting:
             out[name] = torch.cat([memory[name], out[name]], dim=1)
         learned = torch.stack([one.box.weight.flatten() for one in made])
         if listen is not None:
-            shares = tuple((one.correct / len(lesson.x),) for one in made)
-            listen(Progress("counting", 1, 1, (0.0,) * len(made), shares, 0.0, learned, lesson.name))
+            listen(progress_of(made, lesson))
         return learned, out
 
 
@@ -196,6 +195,13 @@ class Counted:
     unseen_certified: int
     unseen_total: int
     left_out: tuple[int, ...] = ()
+
+
+def progress_of(made: Sequence[Counted], lesson: Lesson) -> Progress:
+    """What a listener hears of a task, once, when it is done; counting has no loss."""
+    shares = tuple((one.correct / len(lesson.x),) for one in made)
+    weights = torch.stack([one.box.weight.flatten() for one in made])
+    return Progress("counting", 1, 1, (math.nan,) * len(made), shares, 0.0, weights, lesson.name)
 
 
 @torch.no_grad()

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from intercontinet.bounds import Float32, Network, in_float64
 from intercontinet.certificate import Certificate, TaskFloor, check_inside, floor_of
 from intercontinet.data import Data, check_inputs, check_labels, collect
+from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
 from intercontinet.inference import evaluated, examples_at_once, outputs_of
 from intercontinet.interval import Interval
-from intercontinet.learners.counting import Box, Counted, Counting, Table, learn_by_counting
+from intercontinet.learners.counting import Box, Counted, Counting, Table, learn_by_counting, progress_of
 from intercontinet.learners.method import Lesson
 from intercontinet.nets.dictionary import PatchDictionary
 from intercontinet.nets.ferns import Ferns
@@ -89,7 +90,9 @@ class ExactInterContiNet:
         )
 
     @torch.no_grad()
-    def learn(self, data: Data, task: str = "", *, classes: Sequence[int] | None = None) -> TaskFloor:
+    def learn(
+        self, data: Data, task: str = "", *, classes: Sequence[int] | None = None, listen: Listener | None = None
+    ) -> TaskFloor:
         """Learn the outputs of one task, then lower the ceiling of those to come until the task is certain.
 
         The model and the certificate change only at the very end, together.
@@ -98,6 +101,7 @@ class ExactInterContiNet:
             data: The task's examples; labels name the model's outputs.
             task: Its name in the certificate.
             classes: With a head per task, the outputs that compete; by default the labels that occur.
+            listen: Called once the task is learned.
 
         Returns:
             The task's floor, on all of its examples.
@@ -118,7 +122,10 @@ class ExactInterContiNet:
         box = Box(state_of(self.model)[self._name], *edges)
         lesson = Lesson(task, index, rows, y, competing)
         made = learn_by_counting(self.settings, self._table, box, lesson, sure, key_of(self._seed, index))
-        return self._concluded(made, x, y, task, competing)
+        floor = self._concluded(made, x, y, task, competing)
+        if listen is not None:
+            listen(progress_of([made], lesson))
+        return floor
 
     def _concluded(
         self, made: Counted, x: Tensor, y: Tensor, task: str, competing: tuple[int, ...] | None
