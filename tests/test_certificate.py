@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import intercontinet as icn
-from intercontinet.certificate import floor_of
 from intercontinet.errors import CertificateError, InvalidModel, InvalidRegion, RegionMismatch
+from intercontinet.floor import floor_of
 from intercontinet.statistics import lowest_share
 from tests.tiny import blobs, fitted, mlp, snapshot, with_statistics
 

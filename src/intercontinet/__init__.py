@@ -2,8 +2,9 @@
 
 from intercontinet.attack import Attack, attack
 from intercontinet.bounds import bounds, rule
-from intercontinet.certificate import Certificate, TaskFloor, Verdict, certify, verify
+from intercontinet.certificate import Certificate, Verdict, verify
 from intercontinet.errors import InterContiNetError, Violation
+from intercontinet.floor import TaskFloor, certify
 from intercontinet.interval import Interval
 from intercontinet.learners.exact import ExactInterContiNet
 from intercontinet.learners.intercontinet import InterContiNet

@@ -12,10 +12,10 @@ from torch import nn
 
 from intercontinet.attack import attack
 from intercontinet.bounds.network import Network, Step
-from intercontinet.certificate import TaskFloor
 from intercontinet.engine.loop import Progress
 from intercontinet.errors import WriteError
 from intercontinet.files import save_weights, write_atomically
+from intercontinet.floor import TaskFloor
 from intercontinet.inference import positions, right
 from intercontinet.learners.counting import Counting
 from intercontinet.learners.exact import ExactInterContiNet

@@ -9,8 +9,8 @@ from torch import nn
 import intercontinet as icn
 from intercontinet.bounds.arithmetic import Float32, Real
 from intercontinet.bounds.embedding import embedding_bag
-from intercontinet.certificate import certain_examples
 from intercontinet.errors import InvalidData, UnsupportedLayer
+from intercontinet.floor import certain_examples
 from intercontinet.interval import Interval
 
 ROWS = torch.tensor([[0, 3, 3, 5], [1, 2, 4, 5]])

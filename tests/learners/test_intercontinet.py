@@ -17,9 +17,9 @@ from torch.func import functional_call
 from torch.utils.data import DataLoader, TensorDataset
 
 import intercontinet as icn
-from intercontinet.certificate import Margins
 from intercontinet.engine.loop import Progress
 from intercontinet.errors import InvalidData
+from intercontinet.floor import Margins
 from intercontinet.learners import boxes, intercontinet
 from intercontinet.noise import key_of
 from tests.learners.test_hyperrectangle import naive_margins

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from intercontinet.certificate import certain_examples
 from intercontinet.engine.loop import Listener, train
 from intercontinet.engine.parametrisation import Share
 from intercontinet.errors import InvalidRegion, InvalidSetting
+from intercontinet.floor import certain_examples
 from intercontinet.inference import right
 from intercontinet.learners.enforce import shrunk_to_keep, widened_to_keep
 from intercontinet.learners.hyperrectangle import centres_inside, radii_objective, room

@@ -26,9 +26,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from intercontinet.certificate import certain_examples
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
+from intercontinet.floor import certain_examples
 from intercontinet.inference import right
 from intercontinet.learners.method import Lesson, Memory, Nets
 from intercontinet.noise import key_of, orders

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from intercontinet.certificate import certain_examples
+from intercontinet.floor import certain_examples
 from intercontinet.region import Region, State
 
 WIDEST = 1024.0  # times a radius

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from intercontinet.bounds import Float32, Network, in_float64
-from intercontinet.certificate import Certificate, TaskFloor, check_inside, floor_of
+from intercontinet.certificate import Certificate, check_inside
 from intercontinet.data import Data, check_inputs, check_labels, collect
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
+from intercontinet.floor import TaskFloor, floor_of
 from intercontinet.inference import evaluated, examples_at_once, outputs_of
 from intercontinet.interval import Interval
 from intercontinet.learners.counting import Box, Counted, Counting, Table, learn_by_counting, progress_of

@@ -10,10 +10,11 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from intercontinet.certificate import Certificate, TaskFloor, check_inside, floor_of
+from intercontinet.certificate import Certificate, check_inside
 from intercontinet.data import Data, check_inputs, check_labels, collect
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting, TrainingMode
+from intercontinet.floor import TaskFloor, floor_of
 from intercontinet.inference import outputs_of
 from intercontinet.learners.boxes import Boxes, learn_in_boxes, region_of
 from intercontinet.learners.method import Lesson, Memory, Nets

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal, final
 
-from intercontinet.certificate import Margins
 from intercontinet.errors import InvalidSetting
+from intercontinet.floor import Margins
 from intercontinet.learners.hyperrectangle import Shift
 
 

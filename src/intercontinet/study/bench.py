@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from intercontinet.certificate import certain_examples
 from intercontinet.engine.loop import train
 from intercontinet.engine.optimizer import SGD
 from intercontinet.engine.parametrisation import Share
 from intercontinet.errors import InvalidSetting
+from intercontinet.floor import certain_examples
 from intercontinet.learners.hyperrectangle import centres_inside, radii_objective, room
 from intercontinet.learners.method import Nets, Plan, cross_entropy
 from intercontinet.nets import mlp

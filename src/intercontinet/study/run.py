@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intercontinet.certificate import Certificate, TaskFloor
+from intercontinet.certificate import Certificate
 from intercontinet.data import fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory
 from intercontinet.errors import InvalidModel, InvalidSetting
+from intercontinet.floor import TaskFloor
 from intercontinet.inference import answered
 from intercontinet.learners.boxes import region_of
 from intercontinet.learners.counting import WEIGHT, Counting
