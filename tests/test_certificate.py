@@ -145,6 +145,20 @@ def test_a_certificate_grows_inwards_only() -> None:
         certificate.extended(certificate.region.scaled(1.5, model), floor)
 
 
+def test_a_chain_goes_on_from_a_file(tmp_path: Path) -> None:
+    model = with_statistics()
+    region = icn.Region.around(model, {"3.weight": 0.1, "3.bias": 0.1})
+    floor = icn.certify(model, region, blobs(), task="blobs")
+    icn.Certificate.of(model, region, [floor]).save(tmp_path / "model.icn")
+    read = icn.Certificate.load(tmp_path / "model.icn")
+    smaller = read.region.with_values(model).scaled(0.5, model)
+    assert [f.task for f in read.extended(smaller, floor).tasks] == ["blobs", "blobs"]
+    assert read.extended(read.region.scaled(0.5, model), floor)
+    other = icn.Region.around(with_statistics(seed=1), 0.0)
+    with pytest.raises(InvalidRegion, match="must nest"):
+        read.extended(other, floor)
+
+
 # Verification.
 
 
@@ -165,13 +179,50 @@ def test_a_state_dict_is_enough_also_from_a_file(tmp_path: Path) -> None:
         icn.verify(moved(model, p3_weight=-0.2).state_dict(), certificate)
 
 
-def test_a_violation_names_the_first_parameter_that_left_and_by_how_much() -> None:
+def test_a_violation_names_the_worst_parameter_and_by_how_much() -> None:
     certificate = certified(mlp())
-    with pytest.raises(icn.Violation, match=r"'0\.bias' lies 0\.15.* 1 more parameter.*2\.weight.*clamp_") as caught:
+    with pytest.raises(icn.Violation, match=r"'2\.weight' lies 0\.95.*so does '0\.bias' \(0\.15\).*clamp_") as caught:
         icn.verify(moved(mlp(), p2_weight=-1.0, p0_bias=0.2), certificate)
-    assert caught.value.parameter == "0.bias"
-    assert caught.value.excess == pytest.approx(0.15, abs=1e-6)
-    assert caught.value.others == ("2.weight",)
+    assert caught.value.parameter == "2.weight"
+    assert caught.value.excess == pytest.approx(0.95, abs=1e-6)
+    assert caught.value.others == ("0.bias",)
+    assert caught.value.outside == pytest.approx({"2.weight": 0.95, "0.bias": 0.15}, abs=1e-6)
+
+
+def test_a_violation_lists_five_and_counts_the_rest() -> None:
+    text = str(icn.Violation({f"p{i}": float(i) for i in range(1, 9)}))
+    assert text.startswith(
+        "'p8' lies 8 outside the certified region; so do 'p7' (7), 'p6' (6), 'p5' (5), 'p4' (4) and 3 more."
+    )
+    assert "p3" not in text
+    assert "'b' (3)" in (text := str(icn.Violation({"b": 3.0, "a": math.inf})))
+    assert text.startswith("'a' is frozen and has changed; outside the certified region lie also 'b' (3). No floor")
+    assert "frozen tensors come back from the weights that were certified" in text
+
+
+def test_frozen_tensors_that_changed_are_named_before_all_others(tmp_path: Path) -> None:
+    model = with_statistics()
+    certified(model).save(tmp_path / "model.icn")
+    certificate = icn.Certificate.load(tmp_path / "model.icn")
+    assert icn.verify(model, certificate)
+    moved(model, p3_weight=-0.2).get_buffer("1.running_mean").add_(1e-6)
+    with pytest.raises(
+        icn.Violation, match=r"'1\.running_mean' is frozen and has changed; .*'3\.weight' \(0\.15"
+    ) as caught:
+        icn.verify(model, certificate)
+    assert caught.value.excess == math.inf
+
+
+def test_the_second_name_of_a_tied_parameter_must_have_its_shape() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    model[2].weight = model[0].weight
+    certificate = certified(model)
+    state: dict[str, Tensor] = model.state_dict()
+    assert icn.verify(state, certificate)
+    with pytest.raises(RegionMismatch, match=r"'2\.weight' and '0\.weight' are one parameter"):
+        icn.verify({**state, "2.weight": torch.zeros(3)}, certificate)
+    with pytest.raises(InvalidModel, match=r"'2\.weight' holds NaN"):
+        icn.verify({**state, "2.weight": state["0.weight"] * math.nan}, certificate)
 
 
 def test_the_last_bit_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -18,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 import intercontinet as icn
-from intercontinet.certificate import FORMAT, FORMAT_VERSION
 from intercontinet.errors import CertificateError, WriteError
 from intercontinet.files import load_weights, read_header, save_weights, seal, unseal, write_atomically
+from intercontinet.record import FORMAT, FORMAT_VERSION, Record
 from tests.tiny import blobs, mlp, same, snapshot, with_statistics
 
 
@@ -63,16 +64,69 @@ def test_a_round_trip_keeps_every_bit_and_every_word(tmp_path: Path) -> None:
     written = icn.Certificate.of(model, region, floors, method="by hand")
     written.save(tmp_path / "model.icn")
     read = icn.Certificate.load(tmp_path / "model.icn")
-    assert same(edges(read.region), edges(written.region))
+    assert read.region.frozen.keys() == {"1.weight", "1.running_mean", "1.running_var", "3.weight"}
+    assert same(edges(read.region.with_values(model)), edges(written.region))
     assert replace(read, region=written.region) == written
 
 
-def test_points_are_stored_once(tmp_path: Path) -> None:
+def test_of_what_may_not_move_only_a_digest_is_stored(tmp_path: Path) -> None:
     model = mlp()
     path = tmp_path / "model.icn"
     icn.Certificate.of(model, icn.Region.around(model, {"0.weight": 0.1})).save(path)
-    names = safetensors.torch.load_file(path).keys()
-    assert names == {"lower/0.weight", "upper/0.weight", "point/0.bias", "point/2.weight", "point/2.bias"}
+    assert safetensors.torch.load_file(path).keys() == {"lower/0.weight", "upper/0.weight"}
+    record = json.loads(read_header(path, path.read_bytes())["record"])
+    bits = model.get_parameter("2.weight").detach().numpy().astype("<f4").tobytes()
+    assert record["frozen"].keys() == {"0.bias", "2.weight", "2.bias"}
+    assert record["frozen"]["2.weight"] == {"shape": [2, 8], "sha256": hashlib.sha256(bits).hexdigest()}
+
+
+def test_a_model_that_is_frozen_whole_makes_a_small_file(tmp_path: Path) -> None:
+    model = nn.Linear(400, 400)
+    certificate = icn.Certificate.of(model, icn.Region.around(model, 0.0), [icn.TaskFloor("any", 1, 1, 1)])
+    certificate.save(tmp_path / "model.icn")
+    assert (tmp_path / "model.icn").stat().st_size < 2000
+    read = icn.Certificate.load(tmp_path / "model.icn")
+    assert icn.verify(model, read) and icn.verify(model.state_dict(), read)
+    read.save(tmp_path / "again.icn")
+    assert (tmp_path / "again.icn").read_bytes() == (tmp_path / "model.icn").read_bytes()
+
+
+def first_version(path: Path, certificate: icn.Certificate) -> None:
+    """Write a certificate as the first release did: points as tensors, and one hash for the whole file."""
+    tensors, record = {}, json.loads(Record("a", "by hand", certificate.tasks, {}, {}).metadata()["record"])
+    del record["frozen"]
+    for name, low in certificate.region.lower.items():
+        if torch.equal(low, certificate.region.upper[name]):
+            tensors[f"point/{name}"] = low
+        else:
+            tensors[f"lower/{name}"], tensors[f"upper/{name}"] = low, certificate.region.upper[name]
+    metadata = {"format": FORMAT, "version": "1", "record": json.dumps(record), "sha256": "0" * 64}
+    plain = safetensors.torch.save(tensors)
+    size = int.from_bytes(plain[:8], "little")
+    text = json.dumps({"__metadata__": metadata, **json.loads(plain[8 : 8 + size])}, separators=(",", ":")).encode()
+    content = len(text).to_bytes(8, "little") + text + plain[8 + size :]
+    digits = hashlib.sha256(content).hexdigest().encode()
+    path.write_bytes(content.replace(b'"sha256":"' + b"0" * 64, b'"sha256":"' + digits, 1))
+
+
+def test_files_of_the_first_version_are_read(tmp_path: Path) -> None:
+    model, path = with_statistics(), tmp_path / "model.icn"
+    written = certificate(model)
+    first_version(path, written)
+    read = icn.Certificate.load(path)
+    assert same(edges(read.region), edges(written.region)) and read.tasks == written.tasks
+    save_weights(model, tmp_path / "model.safetensors")
+    assert icn.verify(tmp_path / "model.safetensors", path) == icn.verify(model.state_dict(), read)
+    model.get_buffer("1.running_mean").add_(0.5)
+    save_weights(model, tmp_path / "model.safetensors")
+    with pytest.raises(icn.Violation, match=r"'1\.running_mean' lies 0\.5 outside"):
+        icn.verify(tmp_path / "model.safetensors", path)
+    content = path.read_bytes()
+    for place in (300, len(content) - 1):
+        spoilt = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+        refused(path, spoilt)
+        with pytest.raises(CertificateError):
+            icn.verify(tmp_path / "model.safetensors", path)
 
 
 def test_edges_that_share_memory_can_be_saved(tmp_path: Path) -> None:
@@ -231,7 +285,7 @@ def test_every_flipped_bit_of_the_header_and_many_of_the_data_are_refused(saved:
 
 def test_added_swapped_and_zeroed_bytes_are_refused(saved: Path) -> None:
     content = saved.read_bytes()
-    assert "SHA-256" in refused(saved, content + b"\0")
+    assert "do not end with the file" in refused(saved, content + b"\0")
     refused(saved, b"\0" + content)
     swapped = content[:-8] + content[-4:] + content[-8:-4]
     assert swapped != content and "altered or damaged" in refused(saved, swapped)
@@ -269,7 +323,7 @@ def resealed(path: Path, tensors: dict[str, Tensor] | None = None, **changes: st
 
 def test_a_newer_version_asks_for_an_upgrade(saved: Path) -> None:
     newer = resealed(saved, version=str(FORMAT_VERSION + 1))
-    assert "version '2'; this release reads 1: upgrade intercontinet" in refused(saved, newer)
+    assert "version '3'; this release reads 1 to 2: upgrade intercontinet" in refused(saved, newer)
 
 
 def test_resealing_without_a_change_is_accepted(saved: Path) -> None:
@@ -290,7 +344,15 @@ def test_a_sealed_file_that_makes_no_sense_is_refused(saved: Path) -> None:
     nonsense += [resealed(saved, {name: w}) for name in names]
     nonsense.append(resealed(saved, {"lower/w": w + 1, "upper/w": w}))
     nonsense.append(resealed(saved, {"lower/w": w.double(), "upper/w": w.double()}))
-    nonsense.append(resealed(saved, {"point/w": w * torch.nan}))
+    nonsense.append(resealed(saved, {"lower/w": w * torch.nan, "upper/w": w}))
+    nonsense.append(resealed(saved, {"point/w": w}))
+    nonsense.append(resealed(saved, {"lower/w": w, "upper/w": w[:1]}))
+    nonsense.append(resealed(saved, {"lower/w": w - torch.inf, "upper/w": w - torch.inf}))
+    frozen = {"shape": [2], "sha256": "0" * 64}
+    for spoilt in ({"w": frozen | {"shape": [-1]}}, {"w": frozen | {"sha256": "0"}}, {"w": 3}, {"0.bias": frozen}):
+        nonsense.append(resealed(saved, record=json.dumps({**record, "frozen": spoilt})))
+    nonsense.append(resealed(saved, record=json.dumps({**record, "tied": {"0.bias": "2.bias"}})))
+    nonsense.append(resealed(saved, record=json.dumps({**record, "method": "\ud800"})))
     for content in nonsense:
         assert "makes no sense" in refused(saved, content)
 
@@ -312,6 +374,13 @@ def with_counts(path: Path, **counts: object) -> bytes:
         {"correct": 49},
         {"correct": -1},
         {"total": 0},
+        {"total": 10**12},
+        {"total": 48.0},
+        {"certified": True},
+        {"keep": math.nan},
+        {"keep": "0.9"},
+        {"classes": ["0"]},
+        {"data": None},
         {"unseen_certified": 1},
         {"unseen_total": 1},
         {"unseen_certified": 1, "unseen_total": None},

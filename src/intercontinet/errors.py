@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 
 class InterContiNetError(Exception):
     """The common ancestor: catch this to catch them all."""
@@ -43,6 +46,10 @@ class CertificateError(InterContiNetError, ValueError):
     """A certificate file is truncated, altered, foreign, too new, or of another architecture."""
 
 
+class NotCertified(InterContiNetError, RuntimeError):
+    """Too little is certain even where nothing moves, so that no region can make the promise."""
+
+
 class WriteError(InterContiNetError, OSError):
     """A file could not be written; what was there before is untouched."""
 
@@ -50,18 +57,46 @@ class WriteError(InterContiNetError, OSError):
 class Violation(InterContiNetError):
     """Weights lie outside a certified region: no floor of its certificate holds for them.
 
+    The worst comes first: the parameter of which some entry lies farthest outside, as a plain distance, before which
+    come frozen tensors that changed, of which no distance is known.
+
+    Args:
+        outside: How far each parameter that left is outside (the largest distance of any of its entries); infinite for
+            a tensor that is known by its digest alone and has changed.
+
     Attributes:
-        parameter: Name of the first parameter that left the region.
-        excess: How far outside it is (the largest distance of any of its entries).
+        outside: The same, worst first.
+        parameter: Name of the worst.
+        excess: How far it is outside.
         others: Names of all further parameters that left.
+
+    >>> print(str(Violation({"0.bias": 0.25, "2.bias": 1.5})).split(". ")[0])
+    '2.bias' lies 1.5 outside the certified region; so does '0.bias' (0.25)
     """
 
-    def __init__(self, parameter: str, excess: float, others: tuple[str, ...] = ()) -> None:
-        more = f", and {len(others)} more parameter(s) left: {', '.join(others[:5])}" if others else ""
-        super().__init__(
-            f"'{parameter}' lies {excess:.6g} outside the certified region{more}. "
-            "No floor holds for these weights: train inside the region, or move back with region.clamp_(model)."
+    def __init__(self, outside: Mapping[str, float]) -> None:
+        self.outside = dict(sorted(outside.items(), key=lambda item: (-item[1], item[0])))
+        self.parameter, *others = self.outside
+        self.excess, self.others = self.outside[self.parameter], tuple(others)
+        changed = math.isinf(self.excess)
+        words = f"'{self.parameter}' " + (
+            "is frozen and has changed" if changed else f"lies {self.excess:.6g} outside the certified region"
         )
-        self.parameter = parameter
-        self.excess = excess
-        self.others = others
+        listed = [f"'{name}' ({_distance(self.outside[name])})" for name in others[:4]]
+        if len(others) > 4:
+            listed.append(f"{len(others) - 4} more")
+        if listed:
+            left = "outside the certified region lie also" if changed else "so do"
+            words += f"; {left if changed or len(others) > 1 else 'so does'} {_listed(listed)}"
+        way_out = "train inside the region, or move back with region.clamp_(model)"
+        if changed:
+            way_out += "; frozen tensors come back from the weights that were certified"
+        super().__init__(f"{words}. No floor holds for these weights: {way_out}.")
+
+
+def _distance(excess: float) -> str:
+    return "frozen, changed" if math.isinf(excess) else f"{excess:.6g}"
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
@@ -15,10 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from intercontinet.errors import CertificateError, WriteError
-
-_BLANK = "0" * 64
-_MARK = b'"sha256":"'
-_LONGEST_HEADER = 100_000_000
+from intercontinet.header import BLANK, BLOCK, MARK, Header, blanked, certificate_header, weights_header
+from intercontinet.record import altered
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
@@ -64,21 +63,29 @@ def load_weights(path: str | Path) -> dict[str, Tensor]:
     Raises:
         CertificateError: The file cannot be read as safetensors.
     """
+    weights_header(path)
     try:
-        return safetensors.torch.load_file(str(path))
-    except (OSError, safetensors.SafetensorError) as error:
+        return dict(sorted(safetensors.torch.load_file(str(path)).items()))
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise CertificateError(f"cannot read weights from {path}: {error}") from error
 
 
 def seal(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
-    """A safetensors file whose metadata holds the SHA-256 of the whole file, counted with that field zeroed."""
+    """A safetensors file that vouches for all its bytes.
+
+    Its metadata hold ``blocks``, the SHA-256 of each 4 MiB of tensor data one after the other, and ``sha256``, that of
+    all before the data, counted with its own digits as zeros.
+    """
     plain = safetensors.torch.save(_apart(tensors))
     size = int.from_bytes(plain[:8], "little")
-    header = {"__metadata__": {**metadata, "sha256": _BLANK}, **json.loads(plain[8 : 8 + size])}
+    header, data = json.loads(plain[8 : 8 + size]), memoryview(plain)[8 + size :]
+    blocks = "".join(hashlib.sha256(data[at : at + BLOCK]).hexdigest() for at in range(0, len(data), BLOCK))
+    header = {"__metadata__": {**metadata, "blocks": blocks, "sha256": BLANK.decode()}, **header}
     text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()  # safetensors itself shuffles metadata
     text += b" " * (-len(text) % 8)
-    content = len(text).to_bytes(8, "little") + text + plain[8 + size :]
-    return content.replace(_MARK + _BLANK.encode(), _MARK + hashlib.sha256(content).hexdigest().encode(), 1)
+    raw = len(text).to_bytes(8, "little") + text
+    raw = raw.replace(MARK + BLANK, MARK + hashlib.sha256(raw).hexdigest().encode(), 1)
+    return b"".join((raw, data))
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -87,35 +94,36 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_header(path: str | Path, content: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file's bytes.
+    """The metadata of a sealed file's bytes.
 
     Raises:
         CertificateError: It is no safetensors file, or is cut short.
     """
-    size = int.from_bytes(content[:8], "little") if len(content) >= 8 else -1
-    if size < 0 or size > _LONGEST_HEADER or 8 + size > len(content):
-        raise CertificateError(
-            f"{path} is not a certificate, or is cut short ({len(content)} bytes): take a fresh copy"
-        )
-    try:
-        header = json.loads(content[8 : 8 + size])
-        return {str(key): str(value) for key, value in header.get("__metadata__", {}).items()}
-    except (ValueError, AttributeError, RecursionError):
-        raise CertificateError(f"{path} is not a certificate: its header cannot be read") from None
+    return certificate_header(path, io.BytesIO(content)).metadata
 
 
 def unseal(path: str | Path, content: bytes) -> dict[str, Tensor]:
     """The tensors of a sealed file, if not one bit of it has changed.
 
     Raises:
-        CertificateError: The hash does not fit the bytes.
+        CertificateError: A hash does not fit the bytes.
     """
-    start = content.find(_MARK) + len(_MARK)
-    claimed = content[start : start + 64]
-    blank = content[:start] + _BLANK.encode() + content[start + 64 :]
-    if start < len(_MARK) or hashlib.sha256(blank).hexdigest().encode() != claimed:
-        raise CertificateError(f"{path} was altered or damaged: its bytes do not fit their SHA-256. Take a fresh copy")
+    if not _intact(certificate_header(path, io.BytesIO(content)), content):
+        raise altered(path)
     try:
         return safetensors.torch.load(content)
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise CertificateError(f"{path} holds no readable tensors: {error}") from error
+
+
+def _intact(header: Header, content: bytes) -> bool:
+    try:
+        blocks = header.blocks()
+    except ValueError:
+        return False
+    if blocks is None:  # as files of format version 1 are
+        whole = hashlib.sha256(blanked(header.raw))
+        whole.update(memoryview(content)[len(header.raw) :])
+        return header.claimed == whole.hexdigest()
+    data = memoryview(content)
+    return header.sealed() and all(hashlib.sha256(data[at:end]).digest() == known for at, end, known in blocks)

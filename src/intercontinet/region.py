@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
+import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import final
@@ -12,8 +12,21 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from intercontinet.errors import DeviceMismatch, InvalidModel, InvalidRegion, RegionMismatch
+from intercontinet.complaints import (
+    check_names,
+    crossed,
+    nearest,
+    no_parameters,
+    not_finite,
+    one_edge,
+    unreachable,
+    wrong_precision,
+)
+from intercontinet.errors import DeviceMismatch, InvalidModel, InvalidRegion, RegionMismatch, Violation
 from intercontinet.interval import Interval
+from intercontinet.record import Frozen
+
+__all__ = ["Frozen", "Region", "RegionSize", "State", "digest", "nearest", "second_names", "state_of"]
 
 State = Mapping[str, Tensor]
 
@@ -32,15 +45,12 @@ def state_of(model: nn.Module | State) -> dict[str, Tensor]:
         tensors = dict(model)
     state = {name: tensor.detach() for name, tensor in tensors.items() if tensor.is_floating_point()}
     if not state:
-        raise InvalidModel("there is no floating-point parameter here: pass a module or its state dict")
+        raise no_parameters()
     for name, tensor in state.items():
         if tensor.dtype != torch.float32:
-            raise InvalidModel(
-                f"'{name}' is {str(tensor.dtype).removeprefix('torch.')}, and certificates speak of float32 inference "
-                "only: call model.float() first"
-            )
+            raise wrong_precision(name, str(tensor.dtype).removeprefix("torch."))
         if tensor.device.type != "meta" and not bool(torch.isfinite(tensor).all()):
-            raise InvalidModel(f"'{name}' holds NaN or infinite values: reload or retrain the model before going on")
+            raise not_finite(name)
     return state
 
 
@@ -58,10 +68,19 @@ def _is_buffer(model: nn.Module | State, name: str) -> bool:
     return name.endswith(("running_mean", "running_var"))
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint at the name that was probably meant, or an empty string."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+def digest(tensor: Tensor) -> str:
+    """SHA-256 of a float32 tensor's bits, little-endian, in row-major order, wherever and however it lies in memory.
+
+    >>> digest(torch.zeros(2)) == digest(torch.zeros(2, 1)), digest(torch.zeros(2)) == digest(-torch.zeros(2))
+    (True, False)
+    """
+    values = tensor.detach().cpu().contiguous().reshape(-1).numpy().astype("<f4", copy=False)
+    return hashlib.sha256(values.data if values.size else b"").hexdigest()
+
+
+def is_point(lower: Tensor, upper: Tensor) -> bool:
+    """Whether both edges are the same to the bit: -0 and 0 are two values here."""
+    return torch.equal(lower.view(torch.int32), upper.view(torch.int32))
 
 
 @dataclass(frozen=True)
@@ -92,9 +111,13 @@ class Region:
     Edges are stored, never centre and radius, so that nesting is exact to the bit. An infinite edge means that nothing
     is promised about that entry yet. Regions are values: nothing changes one in place.
 
+    Tensors that may not move are points, with equal edges; or, in a region that comes from a file, frozen: known by a
+    digest of their bits alone. With the weights at hand, :meth:`with_values` makes points of them again.
+
     Args:
         lower: Lower edges, float32, by parameter name.
         upper: Upper edges, of the same names and shapes.
+        frozen: Digests of the tensors that have no edges here, by name.
 
     >>> model = nn.Linear(2, 1)
     >>> region = Region.around(model, 0.1)
@@ -102,14 +125,17 @@ class Region:
     (True, True)
     """
 
-    __slots__ = ("lower", "upper")
+    __slots__ = ("frozen", "lower", "upper")
 
-    def __init__(self, lower: State, upper: State) -> None:
+    def __init__(self, lower: State, upper: State, frozen: Mapping[str, Frozen] | None = None) -> None:
+        self.frozen: Mapping[str, Frozen] = MappingProxyType(dict(frozen or {}))
         if lower.keys() != upper.keys():
-            odd = sorted(lower.keys() ^ upper.keys())[0]
-            raise InvalidRegion(f"'{odd}' has only one edge: give a lower and an upper tensor for every name")
-        if not lower:
+            raise one_edge(sorted(lower.keys() ^ upper.keys())[0])
+        if not lower and not self.frozen:
             raise InvalidRegion("a region needs at least one parameter")
+        for name in self.frozen:
+            if name in lower:
+                raise InvalidRegion(f"'{name}' is frozen and has edges too: it is one or the other")
         for name, low in lower.items():
             up = upper[name]
             if low.shape != up.shape or low.dtype != torch.float32 or up.dtype != torch.float32:
@@ -122,11 +148,9 @@ class Region:
             if low.device.type == "meta":
                 continue
             if not bool((low <= up).all()):
-                raise InvalidRegion(
-                    f"a lower edge of '{name}' is NaN or lies above its upper edge: radii must not be negative"
-                )
+                raise crossed(name)
             if not bool(((low < torch.inf) & (up > -torch.inf)).all()):
-                raise InvalidRegion(f"no finite weight lies between the edges of '{name}': both are the same infinity")
+                raise unreachable(name)
         self.lower: Mapping[str, Tensor] = MappingProxyType({name: t.detach().clone() for name, t in lower.items()})
         self.upper: Mapping[str, Tensor] = MappingProxyType({name: t.detach().clone() for name, t in upper.items()})
 
@@ -157,11 +181,14 @@ class Region:
             if not bool((size >= 0).all()):
                 raise InvalidRegion(f"the radius of '{name}' is negative or NaN: a radius is zero or more")
             try:
-                lower[name], upper[name] = weight - size.expand_as(weight), weight + size.expand_as(weight)
+                size = size.expand_as(weight)
             except RuntimeError:
                 raise RegionMismatch(
                     f"the radius of '{name}' has shape {tuple(size.shape)}, its weights {tuple(weight.shape)}"
                 ) from None
+            resting = size == 0  # -0 + 0 is 0, and points keep their bits
+            lower[name] = torch.where(resting, weight, weight - size)
+            upper[name] = torch.where(resting, weight, weight + size)
         return cls(lower, upper)
 
     @classmethod
@@ -174,11 +201,36 @@ class Region:
             {name: free.get(name, t) for name, t in state.items()},
         )
 
+    def with_values(self, model: nn.Module | State) -> Region:
+        """The same region with edges for everything: frozen tensors become points, their values the model's.
+
+        Raises:
+            Violation: A frozen tensor has changed.
+        """
+        if not self.frozen:
+            return self
+        state = self._unchanged(model)
+        points = {name: state[name] for name in self.frozen}
+        return Region(
+            {name: points.get(name, self.lower.get(name, weight)) for name, weight in state.items()},
+            {name: points.get(name, self.upper.get(name, weight)) for name, weight in state.items()},
+        )
+
+    def without_values(self) -> Region:
+        """The same region with a digest in place of every point, as files hold it."""
+        moving = [name for name, low in self.lower.items() if not is_point(low, self.upper[name])]
+        points = {name: Frozen(tuple(t.shape), digest(t)) for name, t in self.lower.items() if name not in moving}
+        return Region({n: self.lower[n] for n in moving}, {n: self.upper[n] for n in moving}, {**self.frozen, **points})
+
     def intervals(self, dtype: torch.dtype = torch.float32) -> dict[str, Interval]:
         """The edges as intervals, those of zero width as points.
 
         Converting edges to float64 is exact, so bounds computed there speak of the very same box.
         """
+        for name in self.frozen:
+            raise InvalidRegion(
+                f"of the frozen '{name}' only a digest is known: take region.with_values(model) to compute with it"
+            )
         boxes = {}
         for name, low in self.lower.items():
             lower = low.to(dtype)
@@ -189,74 +241,123 @@ class Region:
     def check_fits(self, model: nn.Module | State) -> dict[str, Tensor]:
         """The model's state, after checking that this region speaks of exactly its names, shapes and device."""
         state = state_of(model)
+        check_names({name: tuple(weight.shape) for name, weight in state.items()}, self._shapes())
         for name, low in self.lower.items():
-            if name not in state:
-                raise RegionMismatch(f"the region bounds '{name}', which the model lacks{nearest(name, state)}")
-            if state[name].shape != low.shape:
-                raise RegionMismatch(
-                    f"'{name}' has shape {tuple(state[name].shape)} in the model and {tuple(low.shape)} in the region"
-                )
             if state[name].device != low.device:
                 raise DeviceMismatch(
                     f"'{name}' is on {state[name].device} and its region on {low.device}: use region.to(device)"
                 )
-        for name in state:
-            if name not in self.lower:
-                raise RegionMismatch(f"the model's '{name}' has no edges in the region{nearest(name, self.lower)}")
         return state
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        edges = {name: tuple(low.shape) for name, low in self.lower.items()}
+        return edges | {name: frozen.shape for name, frozen in self.frozen.items()}
+
+    def _unchanged(self, model: nn.Module | State) -> dict[str, Tensor]:
+        """The model's state, in which all frozen tensors are found unchanged."""
+        state = self.check_fits(model)
+        if changed := [name for name in self.frozen if self._outside(name, state[name])]:
+            raise Violation(dict.fromkeys(changed, math.inf))
+        return state
+
+    def _outside(self, name: str, weight: Tensor) -> float:
+        """How far outside a parameter lies: nothing or less if it does not, infinite if it is frozen and changed.
+
+        Compared in float64, where differences of float32 numbers neither overflow nor vanish.
+        """
+        if weight.device.type == "meta":
+            raise InvalidModel(f"'{name}' is on the meta device and has no values: load the weights first")
+        if name in self.frozen:
+            return 0.0 if digest(weight) == self.frozen[name].sha256 else math.inf
+        if not weight.numel():
+            return 0.0
+        at = weight.double()
+        return float(torch.maximum(self.lower[name].double() - at, at - self.upper[name].double()).max())
 
     def excess(self, model: nn.Module | State) -> dict[str, float]:
         """How far outside each parameter lies (largest entry), for those that do; in the model's order.
 
-        Compared in float64, where differences of float32 numbers neither overflow nor vanish.
+        Infinite for a frozen tensor that changed: by how much, its digest does not tell.
         """
         state = self.check_fits(model)
-        out = {}
-        for name, weight in state.items():
-            if weight.device.type == "meta":
-                raise InvalidModel(f"'{name}' is on the meta device and has no values: load the weights first")
-            at = weight.double()
-            beyond = torch.maximum(self.lower[name].double() - at, at - self.upper[name].double())
-            if bool((beyond > 0).any()):
-                out[name] = float(beyond.max())
-        return out
+        distances = {name: self._outside(name, weight) for name, weight in state.items()}
+        return {name: distance for name, distance in distances.items() if distance > 0}
 
     def contains(self, model: nn.Module | State) -> bool:
         """Whether every weight lies inside, edges included."""
         return not self.excess(model)
 
     def within(self, other: Region) -> bool:
-        """Whether this box lies inside another, compared bit for bit."""
+        """Whether this box lies inside another, compared bit for bit.
+
+        Raises:
+            RegionMismatch: The regions are not of one model; or a tensor is frozen here and may move in the other, so
+                that its digest does not tell: compare ``with_values(model)``.
+        """
         self._check_alike(other)
-        return all(
-            bool((other.lower[name] <= low).all() and (self.upper[name] <= other.upper[name]).all())
-            for name, low in self.lower.items()
-        )
+        return all(self._within(name, other) for name in self._shapes())
+
+    def _within(self, name: str, other: Region) -> bool:
+        if name in other.frozen:
+            return self._digest_of(name) == other.frozen[name].sha256
+        low, up = other.lower[name], other.upper[name]
+        if name not in self.frozen:
+            return bool((low <= self.lower[name]).all() and (self.upper[name] <= up).all())
+        if bool((low == -torch.inf).all() and (up == torch.inf).all()):
+            return True
+        if not is_point(low, up):
+            raise RegionMismatch(
+                f"'{name}' is frozen in one region and may move in the other, which its digest does not suffice to "
+                "compare: take region.with_values(model) first"
+            )
+        return digest(low) == self.frozen[name].sha256
+
+    def _digest_of(self, name: str) -> str | None:
+        """The digest of a frozen tensor or of a point; none of what may move."""
+        if name in self.frozen:
+            return self.frozen[name].sha256
+        return digest(self.lower[name]) if is_point(self.lower[name], self.upper[name]) else None
 
     def _check_alike(self, other: Region) -> None:
-        if self.lower.keys() != other.lower.keys():
-            odd = sorted(self.lower.keys() ^ other.lower.keys())[0]
+        own, others = self._shapes(), other._shapes()
+        if own.keys() != others.keys():
+            odd = sorted(own.keys() ^ others.keys())[0]
             raise RegionMismatch(f"only one of the two regions bounds '{odd}': they are not of one model")
-        for name, low in self.lower.items():
-            if low.shape != other.lower[name].shape:
-                shapes = f"{tuple(low.shape)} in one region and {tuple(other.lower[name].shape)} in the other"
+        for name, shape in own.items():
+            if shape != others[name]:
+                shapes = f"{shape} in one region and {others[name]} in the other"
                 raise RegionMismatch(f"'{name}' has shape {shapes}: they are not of one model")
 
     @torch.no_grad()
     def clamp_(self, model: nn.Module) -> None:
-        """Move the parameters to the nearest point of the region."""
-        state = self.check_fits(model)
-        for name, weight in state.items():
-            torch.clamp(weight, self.lower[name], self.upper[name], out=weight)
+        """Move the parameters to the nearest point of the region.
+
+        Raises:
+            Violation: A frozen tensor has changed, which nothing here can move back; the model is left as it is.
+        """
+        state = self._unchanged(model)
+        for name, low in self.lower.items():
+            if is_point(low, self.upper[name]):
+                state[name].copy_(low)
+            else:
+                torch.clamp(state[name], low, self.upper[name], out=state[name])
 
     def clamped_into(self, other: Region) -> Region:
         """This region's edges, clamped into another's: the result always lies within ``other``."""
         self._check_alike(other)
-        pairs = {n: (other.lower[n], other.upper[n]) for n in self.lower}
-        return Region(
-            {n: torch.clamp(t, *pairs[n]) for n, t in self.lower.items()},
-            {n: torch.clamp(t, *pairs[n]) for n, t in self.upper.items()},
-        )
+        frozen = dict(other.frozen)
+        lower, upper = {}, {}
+        for name, low in other.lower.items():
+            if name not in self.frozen:
+                edges = low, other.upper[name]
+                resting = low == edges[1]  # where it takes over the bits, of which 0 has two sorts
+                lower[name] = torch.where(resting, low, torch.clamp(self.lower[name], *edges))
+                upper[name] = torch.where(resting, edges[1], torch.clamp(self.upper[name], *edges))
+            elif self._within(name, other):
+                frozen[name] = self.frozen[name]
+            else:
+                lower[name], upper[name] = low, other.upper[name]  # a point: no other lies within it
+        return Region(lower, upper, frozen)
 
     def scaled(self, factor: float, about: nn.Module | State) -> Region:
         """Every edge moved to ``factor`` times its distance from a point of the region; infinite edges stay.
@@ -268,18 +369,24 @@ class Region:
         state = self.check_fits(about)
 
         def moved(edges: State) -> dict[str, Tensor]:
-            return {
-                n: torch.where(e.isinf(), e, state[n] + factor * torch.where(e.isinf(), 0, e - state[n]))
-                for n, e in edges.items()
-            }
+            out = {}
+            for name, edge in edges.items():
+                stays = edge.isinf() | (edge == state[name])
+                away = torch.where(stays, 0, edge - state[name])
+                out[name] = torch.where(stays, edge, state[name] + factor * away)
+            return out
 
-        box = Region(moved(self.lower), moved(self.upper))
+        box = Region(moved(self.lower), moved(self.upper), self.frozen)
         return box.clamped_into(self) if factor <= 1 else box
 
     def size(self, names: tuple[str, ...] | None = None) -> RegionSize:
         """How large the region is, over all parameters or over some."""
         radii, dead, entries, log_volume = 0.0, 0, 0, 0.0
-        for name in names or tuple(self.lower):
+        for name in names or tuple(self._shapes()):
+            if name in self.frozen:
+                resting = math.prod(self.frozen[name].shape)
+                dead, entries = dead + resting, entries + resting
+                continue
             width = (self.upper[name].double() - self.lower[name].double()).flatten()
             width = width[width.isfinite()]
             alive = width[width > 0]
@@ -291,9 +398,12 @@ class Region:
 
     def to(self, device: torch.device | str) -> Region:
         return Region(
-            {n: t.to(device) for n, t in self.lower.items()}, {n: t.to(device) for n, t in self.upper.items()}
+            {n: t.to(device) for n, t in self.lower.items()},
+            {n: t.to(device) for n, t in self.upper.items()},
+            self.frozen,
         )
 
     def __repr__(self) -> str:
-        size = self.size()
-        return f"Region({len(self.lower)} tensors, {size.entries} bounded entries, mean radius {size.mean_radius:.3g})"
+        size, resting = self.size(), f", {len(self.frozen)} of them frozen" if self.frozen else ""
+        tensors = f"{len(self.lower) + len(self.frozen)} tensors{resting}"
+        return f"Region({tensors}, {size.entries} bounded entries, mean radius {size.mean_radius:.3g})"
