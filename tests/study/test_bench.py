@@ -7,15 +7,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 from typer.testing import CliRunner
 
 from intercontinet.cli import app
 from intercontinet.errors import InvalidSetting
+from intercontinet.learners.method import Lesson
 from intercontinet.nets import mlp
 from intercontinet.study import bench
+from intercontinet.study.reproduce import STUDIES, Plan, Study
+from intercontinet.tasks import Scenario, Stream, stream
 
 RATIOS = {"naive_ratio", "centre_ratio", "radii_ratio", "certify_ratio"}
+CPU = torch.device("cpu")
+TINY = Study(
+    tuple(Plan("digits", "domain", method) for method in ("sgd", "intercontinet", "intercontinet-published")),
+    seeds=2,
+    epochs=2,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +36,19 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_mlp", lambda: (mlp(5, (6,), 10, seed=0), (5,)))
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 10))
     monkeypatch.setattr(bench, "_convolutional", lambda: (net, (1, 4, 4)))
+    monkeypatch.setattr(bench, "TASKS", 5)
+    monkeypatch.setattr(bench, "TEN", 2)
+    monkeypatch.setattr(bench, "EXAMPLES", 20)
+    monkeypatch.setattr(bench, "stream", _five_tasks)
+    monkeypatch.setattr(bench, "DATASET", "digits")
+    monkeypatch.setattr(bench, "TABLE", "tiny")
+    monkeypatch.setattr(bench, "EPOCHS", 2)
+    monkeypatch.setitem(STUDIES, "tiny", TINY)
+
+
+def _five_tasks(name: str, scenario: Scenario, *, tasks: int) -> Stream:
+    assert (name, tasks) == ("permuted-mnist", 5)
+    return stream("digits", scenario)
 
 
 def test_all_figures_are_there_and_positive() -> None:
@@ -64,6 +87,87 @@ def test_ratios_are_medians_of_rounds_after_a_warm_up(monkeypatch: pytest.Monkey
 def test_it_measures_at_least_once() -> None:
     with pytest.raises(InvalidSetting, match="rounds is 0"):
         bench.measured(0, print)
+
+
+def test_a_long_stream_is_told_by_tens_with_all_that_the_learner_holds() -> None:
+    said: list[str] = []
+    figures = bench.long_stream(CPU, said.append)
+    assert len(figures["seconds_by_tens"]) == 3 and all(figures["seconds_by_tens"])
+    assert figures["last_over_first"] == figures["seconds_by_tens"][2] / figures["seconds_by_tens"][0]
+    entries = 64 * 400 + 400 + 400 * 400 + 400 + 400 * 2 + 2
+    assert (figures["entries"], figures["tasks"], figures["examples"]) == (entries, 5, 20)
+    assert figures["state_first"] * entries == pytest.approx(2 * entries + 2), "the edges, and a floor's two counts"
+    assert figures["state_last"] * entries == pytest.approx(2 * entries + 2 * 5)
+    assert [line.split(":")[0].strip() for line in said[1:4]] == ["tasks 1 to 2", "tasks 3 to 4", "tasks 5 to 5"]
+    assert "2.0000 D after the first task, 2.0001 D after the last" in said[4]
+
+
+def test_a_long_stream_is_timed_warm_and_by_its_medians(monkeypatch: pytest.MonkeyPatch) -> None:
+    took, clock = iter([4.0, 2.0, 1.0, 7.0, 6.0]), [0.0]
+    learned: list[int] = []
+
+    class Learner:
+        def __init__(self, settings: object) -> None: ...
+
+        def learn(self, nets: object, weights: torch.Tensor, memory: object, lesson: Lesson) -> object:
+            assert len(lesson.x) == 20
+            learned.append(lesson.index)
+            clock[0] += 1000.0 if len(learned) == 1 else next(took)
+            return weights, {"any": torch.zeros(1, 3 * weights.numel())}
+
+    monkeypatch.setattr(bench, "Hyperrectangles", Learner)
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    figures = bench.long_stream(CPU, lambda _: None)
+    assert learned == [0, 0, 1, 2, 3, 4]
+    assert figures["seconds_by_tens"] == [3.0, 4.0, 6.0] and figures["last_over_first"] == 2.0
+    assert figures["state_first"] == figures["state_last"] == 3.0, "under whatever name it is held"
+
+
+def test_tables_time_five_seeds_and_all_cells_but_those_as_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    figures = bench.tables(CPU, said.append)
+    assert set(figures) == {
+        "five_seeds_seconds", "five_seeds_learning_seconds", "table_seconds", "table_cells", "hardware",
+    }  # fmt: skip
+    assert 0 < figures["five_seeds_learning_seconds"] < figures["five_seeds_seconds"]
+    assert figures["table_cells"] == 2 and figures["table_seconds"] > 0
+    assert not any("published" in line for line in said)
+    assert sum("domain-" in line for line in said) == 2 and said[-1].startswith("tiny: 2 cells of 2 seeds in ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_table_is_the_papers_first_with_ten_methods_in_three_scenarios() -> None:
+    methods = {plan.method for plan in STUDIES["table1"].plans} - {bench.LEFT_OUT}
+    assert len(methods) == 10 and {plan.dataset for plan in STUDIES["table1"].plans} == {"mnist"}
+    assert len([plan for plan in STUDIES["table1"].plans if plan.method in methods]) == 30
+
+
+def test_tables_are_not_run_on_a_cpu_unless_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InvalidSetting, match=r"takes hours: add --device cpu"):
+        bench.device_for_tables("auto")
+    assert bench.device_for_tables("cpu") == CPU
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert bench.device_for_tables("auto").type == "cuda"
+
+
+def test_the_command_measures_all_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(bench, "long_stream", lambda device, _: {"stream on": device.type})
+    monkeypatch.setattr(bench, "tables", lambda device, _: {"tables on": device.type})
+    file = tmp_path / "speed.json"
+    words = ["bench", "--rounds", "1", "--json", str(file), "--stream"]
+    for more in ([], ["--tables", "--device", "cpu"]):
+        done = CliRunner().invoke(app, words + more)
+        assert done.exit_code == 0, done.output
+        figures = json.loads(file.read_text())
+        assert set(figures) >= RATIOS and figures["stream"] == {"stream on": "cpu"}
+        assert figures.get("tables") == ({"tables on": "cpu"} if more else None)
+    refused = CliRunner().invoke(app, [*words, "--tables"])
+    assert isinstance(refused.exception, InvalidSetting)
 
 
 def test_the_command_writes_its_figures(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
-"""Speed as ratios: steps and certification against a plain PyTorch step of the same net, measured in turn."""
+"""Speed: steps and certification against a plain PyTorch step of the same net, a long stream, and the paper's table."""
 
 from __future__ import annotations
 
+import math
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,26 +20,52 @@ from intercontinet.engine.parametrisation import Share
 from intercontinet.errors import InvalidSetting
 from intercontinet.floor import certain_examples
 from intercontinet.learners.hyperrectangle import centres_inside, radii_objective, room
-from intercontinet.learners.method import Nets, Plan, cross_entropy
+from intercontinet.learners.intercontinet import Hyperrectangles
+from intercontinet.learners.method import Lesson, Memory, Nets, Plan, cross_entropy
+from intercontinet.learners.settings import Settings
 from intercontinet.nets import mlp
 from intercontinet.region import Region
 from intercontinet.study import machine
+from intercontinet.study.config import configure
+from intercontinet.study.reproduce import named, steps, work_through
+from intercontinet.study.run import Run, complete
+from intercontinet.tasks import stream
+
+Say = Callable[[str], None]
 
 BATCH, STEPS, CERTIFIED, RADIUS, RATE = 128, 90, 8, 0.01, 1e-4  # an epoch of Split MNIST has about 90 steps
+TASKS, EXAMPLES, TEN = 100, 1000, 10  # of the long stream; its times are told by tens
+LONG = Settings(keep=0.8, rate=0.1, radii_rate=100.0, centre_epochs=3, radii_epochs=1)
+DATASET, TABLE, EPOCHS, LEFT_OUT = "mnist", "table1", 30, "intercontinet-published"
 
 
-def measured(rounds: int, say: Callable[[str], None], convolutional: bool = False) -> dict[str, Any]:
-    """Figures for the paper's 784-400-400-10 net, and, if asked for, for a small convolutional one.
+def measured(
+    rounds: int,
+    say: Say,
+    convolutional: bool = False,
+    stream_on: torch.device | None = None,
+    tables_on: torch.device | None = None,
+) -> dict[str, Any]:
+    """Figures for the paper's 784-400-400-10 net on the CPU, and whatever else is asked for.
 
     Everything is measured in turn, round after round, and the median of the rounds' ratios is taken, so that a slow
     moment of the machine slows both sides. A step includes drawing its batch; a certification pass is per batch.
 
+    Args:
+        rounds: How often.
+        say: Told what is going on, in lines.
+        convolutional: Whether to measure a small convolutional net too.
+        stream_on: Where to learn a long stream, see :func:`long_stream`; None for nowhere.
+        tables_on: Where to run Table 1, see :func:`tables`; None for nowhere.
+
     Returns:
         "centre_ratio", "radii_ratio", "certify_ratio", "naive_ratio", the plain step in milliseconds, the same of the
-        convolutional net under "convolutional", machine and versions.
+        convolutional net under "convolutional", the others' under "stream" and "tables", machine and versions.
     """
     if rounds < 1:
         raise InvalidSetting(f"rounds is {rounds}: measure at least once")
+    more = {} if stream_on is None else {"stream": long_stream(stream_on, say)}
+    more |= {} if tables_on is None else {"tables": tables(tables_on, say)}
     hardware, versions = machine.hardware(torch.device("cpu")), machine.versions()
     say(f"{hardware['name']}, {hardware['threads']} threads, torch {versions['torch']}, batches of {BATCH}")
     found: dict[str, dict[str, float]] = {}
@@ -55,6 +84,7 @@ def measured(rounds: int, say: Callable[[str], None], convolutional: bool = Fals
     return {
         **ours,
         **({"convolutional": others[0]} if others else {}),
+        **more,
         "rounds": rounds,
         "hardware": hardware,
         "versions": versions,
@@ -109,7 +139,7 @@ def _contenders(net: nn.Sequential, x: Tensor, y: Tensor) -> dict[str, Callable[
     }
 
 
-def _ratios(calls: dict[str, Callable[[], object]], rounds: int, say: Callable[[str], None]) -> dict[str, float]:
+def _ratios(calls: dict[str, Callable[[], object]], rounds: int, say: Say) -> dict[str, float]:
     """Median ratio of each call to the plain one, and the plain step in milliseconds."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(rounds + 1):
@@ -123,3 +153,111 @@ def _ratios(calls: dict[str, Callable[[], object]], rounds: int, say: Callable[[
     ratios = {n: statistics.median(s / p for s, p in zip(own, plain, strict=True)) for n, own in seconds.items()}
     ratios["certify"] *= STEPS / CERTIFIED
     return {**ratios, "plain_ms": statistics.median(plain) / STEPS * 1000}
+
+
+def device_for_tables(name: str) -> torch.device:
+    """The device for :func:`tables`: a CPU only where it is asked for by its name.
+
+    Raises:
+        InvalidSetting: There is no such device, or "auto" found no GPU.
+    """
+    device = machine.chosen_device(name)
+    if name == "auto" and device.type == "cpu":
+        raise InvalidSetting(
+            "no GPU is at hand, and on a CPU --tables takes hours: add --device cpu to do it all the same"
+        )
+    return device
+
+
+def long_stream(device: torch.device, say: Say) -> dict[str, Any]:
+    """Whether the hundredth task costs what the first did: InterContiNet, enforced, on permuted MNIST.
+
+    The first task is learned once before the clock starts, to warm up, and tasks are built outside its time.
+
+    Returns:
+        "seconds_by_tens": median seconds of a task, for each ten tasks; "last_over_first": the last ten's over the
+        first ten's; "entries", the model's values D; "state_first" and "state_last": values that the learner holds
+        besides the model after the first task and the last, as multiples of D; how much was learned, and on what.
+    """
+    tasks = stream("permuted-mnist", "domain", tasks=TASKS)
+    net = mlp(math.prod(tasks.shape), (400, 400), tasks.outputs, seed=0).to(device)
+    nets, method = Nets(net, (0,)), Hyperrectangles(LONG)
+    weights = nets.layout.flatten(dict(net.named_parameters())).detach()[None]
+    memory: Memory = {}
+    hardware = machine.hardware(device)
+    say(f"long stream: {TASKS} tasks of {EXAMPLES} examples of permuted MNIST on {hardware['name']}")
+    seconds, held = [], []
+    for index, task in enumerate(tasks.tasks):
+        x, y = (part[:EXAMPLES].to(device) for part in task.train)
+        lesson = Lesson(task.name, index, x, y)
+        if not index:
+            method.learn(nets, weights, memory, lesson)
+        began = _now(device)
+        weights, memory = method.learn(nets, weights, memory, lesson)
+        seconds.append(_now(device) - began)
+        held.append(_values(memory) / weights.numel())
+        if (index + 1) % TEN == 0 or index + 1 == TASKS:
+            first = index - index % TEN
+            say(f"  tasks {first + 1} to {index + 1}: {statistics.median(seconds[first:]):.3f} s a task")
+    tens = [statistics.median(seconds[first : first + TEN]) for first in range(0, TASKS, TEN)]
+    say(
+        f"  the last ten took {tens[-1] / tens[0]:.2f}x the first ten; "
+        f"held besides the model's D values: {held[0]:.4f} D after the first task, {held[-1]:.4f} D after the last"
+    )
+    return {
+        "tasks": TASKS,
+        "examples": EXAMPLES,
+        "seconds_by_tens": tens,
+        "last_over_first": tens[-1] / tens[0],
+        "entries": weights.numel(),
+        "state_first": held[0],
+        "state_last": held[-1],
+        "hardware": hardware,
+    }
+
+
+def _now(device: torch.device) -> float:
+    """The time when all that was asked of the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _values(memory: Memory) -> int:
+    """How many values there are in all that a learner carries from task to task, whatever their names."""
+    return sum(tensor.numel() for tensor in memory.values())
+
+
+def tables(device: torch.device, say: Say) -> dict[str, Any]:
+    """Seconds for five seeds of Split MNIST, and for the paper's Table 1 with its nine methods and the enforced one.
+
+    Nothing is left behind: the results store has its own command.
+
+    Returns:
+        "five_seeds_seconds": InterContiNet, enforced, incremental domain, five tasks of 30 epochs, with certifying and
+        testing; "five_seeds_learning_seconds", without testing; "table_seconds": all cells, from reading the data to
+        the last record; "table_cells", how many; and the hardware.
+    """
+    hardware, plans = machine.hardware(device), named(TABLE).plans
+    seeds = tuple(range(named(TABLE).seeds))
+    say(f"{len(seeds)} seeds of {DATASET} on {hardware['name']}")
+    run = Run(configure(DATASET, "domain", seeds=seeds, epochs=EPOCHS), device.type, say)
+    began = time.perf_counter()  # no waiting for the device here: records are whole, and cells record side by side
+    state = complete(run)
+    alone = time.perf_counter() - began
+    say(f"  {alone:.1f} s, of which learning and certifying {state.seconds:.1f} s")
+    only = sorted({plan.method for plan in plans} - {LEFT_OUT})
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        todo = steps(TABLE, Path(folder), None, None, only)
+        for path in work_through(TABLE, todo, Path(folder), device.type, say):
+            say(f"  {time.perf_counter() - began:6.1f} s  {path.stem}")
+        whole = time.perf_counter() - began
+    say(f"{TABLE}: {len(todo)} cells of {len(seeds)} seeds in {whole:.1f} s")
+    return {
+        "five_seeds_seconds": alone,
+        "five_seeds_learning_seconds": state.seconds,
+        "table_seconds": whole,
+        "table_cells": len(todo),
+        "hardware": hardware,
+    }
