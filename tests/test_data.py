@@ -47,7 +47,7 @@ def test_tensors_datasets_and_loaders_give_the_same_floor() -> None:
 def test_a_dataset_is_collected_in_its_order() -> None:
     x, y = blobs(examples=300)
     again, labels = collect(Pairs(x, y))
-    assert torch.equal(again, x) and torch.equal(labels, y)
+    assert isinstance(again, torch.Tensor) and torch.equal(again, x) and torch.equal(labels, y)
 
 
 def test_the_fingerprint_ignores_order_and_nothing_else() -> None:

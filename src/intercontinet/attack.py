@@ -10,9 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from intercontinet.data import Data, check_inputs, check_labels, collect
+from intercontinet.criterion import Criterion
+from intercontinet.data import Data, collect
 from intercontinet.errors import InvalidSetting
-from intercontinet.inference import evaluated, logits, outputs_of, positions, right
+from intercontinet.inference import evaluated, logits, outputs
+from intercontinet.interval import Interval
+from intercontinet.question import Question
 from intercontinet.region import Region, second_names
 
 WIDEST = 20.0  # between an example's outputs; exp(-20) is still far from underflow
@@ -42,6 +45,7 @@ def attack(
     starts: int = 4,
     steps: int = 20,
     batch_size: int = 2048,
+    criterion: Criterion | None = None,
 ) -> Attack:
     """Projected gradient ascent over the weights, from several starts.
 
@@ -60,14 +64,28 @@ def attack(
         starts: Number of starts.
         steps: Steps from each.
         batch_size: Examples per step, drawn anew each time where there are more.
+        criterion: What counts as right, where it is not a class, as in :func:`~intercontinet.certify`.
     """
     if starts < 1 or steps < 0 or batch_size < 1:
         raise InvalidSetting("starts and batch_size must be at least 1, and steps not negative")
+    region = region.with_values(model)
     state = region.check_fits(model)
-    x, y = collect(data)
-    check_inputs(x, next(iter(state.values())).device)
-    check_labels(y, len(x), outputs_of(model, x), classes)
-    labels, index = positions(y, classes)
+    question = Question.of(model, collect(data), next(iter(state.values())).device, classes, criterion)
+    return worst_found(model, region, state, question, seed, starts, steps, batch_size)
+
+
+def worst_found(
+    model: nn.Module,
+    region: Region,
+    state: dict[str, Tensor],
+    question: Question,
+    seed: int = 0,
+    starts: int = 4,
+    steps: int = 20,
+    batch_size: int = 2048,
+) -> Attack:
+    """:func:`attack` without its checks."""
+    examples = question.examples
     generator = torch.Generator().manual_seed(seed)
     box = _Box(region, state)
     if not box.has_room:
@@ -75,15 +93,14 @@ def attack(
 
     def look(weights: dict[str, Tensor], soft_count: bool) -> tuple[dict[str, Tensor], float]:
         """The gradient of the loss on a batch, and how much of the batch is right."""
-        chosen = torch.randperm(len(x), generator=generator)[:batch_size].to(x.device)
+        some = question.some(torch.randperm(examples, generator=generator)[:batch_size].to(question.y.device))
         free = {name: weights[name].clone().requires_grad_() for name in box.movable}
         with evaluated(model), torch.enable_grad():
-            out = logits(model, {**weights, **free}, x[chosen], index)
-            loss = (_soft_errors if soft_count else _cross_entropy)(out, labels[chosen])
+            loss, share = _loss(model, {**weights, **free}, some, soft_count)
             grads = torch.autograd.grad(loss, list(free.values()), allow_unused=True)
         pairs = zip(free, grads, strict=True)
         direction = {name: torch.zeros_like(free[name]) if grad is None else grad for name, grad in pairs}
-        return direction, float((out.detach().argmax(1) == labels[chosen]).double().mean())
+        return direction, share
 
     worst, least = None, 1.1
     uncounted = {name: t.clone() for name, t in model.state_dict().items() if not t.is_floating_point()}
@@ -101,12 +118,12 @@ def attack(
             direction, seen = look(weights, soft_count)
             promising = seen < least or step == steps  # else the whole data is not worth a look
             least = min(least, seen)
-            found = int(right(model, weights, x, labels, index).sum()) / len(x) if promising else 1.0
+            found = int(question.right(model, weights).sum()) / examples if promising else 1.0
             if worst is None or found < worst.accuracy:
                 worst = Attack(found, _whole(weights, twins) | uncounted)
             if step < steps:
                 before, weights = weights, box.step(weights, direction, 0.5 * (1 - step / steps))
-                if len(x) <= batch_size and all(torch.equal(before[name], weights[name]) for name in box.movable):
+                if examples <= batch_size and all(torch.equal(before[name], weights[name]) for name in box.movable):
                     break  # the whole data was seen, and pulls no further: so it would go on
     assert worst is not None
     return worst
@@ -115,6 +132,17 @@ def attack(
 def _whole(weights: dict[str, Tensor], twins: dict[str, str]) -> dict[str, Tensor]:
     copy = {name: tensor.clone() for name, tensor in weights.items()}
     return copy | {second: copy[first] for second, first in twins.items() if first in copy}
+
+
+def _loss(model: nn.Module, weights: dict[str, Tensor], question: Question, soft_count: bool) -> tuple[Tensor, float]:
+    """What an attack raises on a batch, and how much of the batch is right."""
+    if question.criterion is not None:
+        slack = question.criterion.slack(Interval.point(outputs(model, weights, question.x)), question.y)
+        scale = slack.detach().abs().median().clamp(min=1e-6)
+        return torch.sigmoid(-slack / scale).mean(), float((slack.detach() >= 0).double().mean())
+    out = logits(model, weights, question.x, question.classes)
+    loss = (_soft_errors if soft_count else _cross_entropy)(out, question.y)
+    return loss, float((out.detach().argmax(1) == question.y).double().mean())
 
 
 def _cross_entropy(out: Tensor, labels: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,62 +12,103 @@ from torch.utils.data import DataLoader, Dataset
 
 from intercontinet.errors import DeviceMismatch, InvalidData
 
-Data = tuple[Tensor, Tensor] | Dataset[Any] | DataLoader[Any]
+Inputs = Tensor | tuple[Tensor, ...]  # a tuple for models that take several
+Data = tuple[Inputs, Tensor] | Dataset[Any] | DataLoader[Any]
+P = TypeVar("P")
 
 
-def collect(data: Data) -> tuple[Tensor, Tensor]:
-    """All examples as ``(x, y)``: x [examples, ...], y [examples].
+def parts(x: P | tuple[P, ...]) -> tuple[P, ...]:
+    """The inputs of a model, one by one."""
+    return x if isinstance(x, tuple) else (x,)
+
+
+def rows(x: Inputs, index: Tensor | slice) -> Inputs:
+    """Some examples."""
+    return tuple(part[index] for part in x) if isinstance(x, tuple) else x[index]
+
+
+def collect_one(data: Data) -> tuple[Tensor, Tensor]:
+    """:func:`collect`, for those who take models with one input only."""
+    x, y = collect(data)
+    if isinstance(x, tuple):
+        raise InvalidData("this takes models with one input, and each example has several: use protect and keep_inside")
+    return x, y
+
+
+def collect(data: Data) -> tuple[Inputs, Tensor]:
+    """All examples as ``(x, y)``: x [examples, ...], or a tuple of such, y [examples, ...].
 
     >>> x, y = collect((torch.zeros(3, 2), torch.tensor([0, 1, 1])))
     >>> len(x), len(y)
     (3, 3)
     """
     if isinstance(data, (tuple, list)):
-        if len(data) != 2 or not all(isinstance(part, Tensor) for part in data):
-            raise InvalidData("data must be a pair of tensors (x, y), a Dataset or a DataLoader of such pairs")
-        return _on_one_device(data[0], data[1])
+        return _on_one_device(
+            *_pair(data, "data must be a pair of tensors (x, y), a Dataset or a DataLoader of such pairs")
+        )
     if isinstance(data, DataLoader):
-        parts = list(_pairs(data))
-        if not parts:
+        batches = list(_pairs(data))
+        if not batches:
             raise InvalidData("the DataLoader yields no batch: there is nothing to learn or certify")
-        return _on_one_device(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]))
+        inputs = [torch.cat(columns) for columns in zip(*(parts(x) for x, _ in batches), strict=True)]
+        x = tuple(inputs) if isinstance(batches[0][0], tuple) else inputs[0]
+        return _on_one_device(x, torch.cat([y for _, y in batches]))
     if isinstance(data, Dataset):
         return collect(DataLoader(data, batch_size=256))
     raise InvalidData(f"data must be a pair of tensors (x, y), a Dataset or a DataLoader, not {type(data).__name__}")
 
 
-def _pairs(loader: DataLoader[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+def _pair(pair: Any, complaint: str) -> tuple[Inputs, Tensor]:
+    """Inputs and labels; inputs may be several tensors, as a tuple or list."""
+    if len(pair) == 2 and isinstance(pair[1], Tensor):
+        x = pair[0]
+        if isinstance(x, Tensor):
+            return x, pair[1]
+        if isinstance(x, (tuple, list)) and x and all(isinstance(part, Tensor) for part in x):
+            return tuple(x), pair[1]
+    raise InvalidData(complaint)
+
+
+def _pairs(loader: DataLoader[Any]) -> Iterator[tuple[Inputs, Tensor]]:
     for batch in loader:
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             raise InvalidData("every batch of the DataLoader must be a pair (x, y)")
-        if not all(isinstance(part, Tensor) for part in batch):
-            kinds = " and ".join(type(part).__name__ for part in batch)
-            raise InvalidData(
-                f"every batch of the DataLoader must be a pair of tensors, not {kinds}: convert in the Dataset"
+        kinds = " and ".join(type(part).__name__ for part in batch)
+        yield _pair(
+            batch, f"every batch of the DataLoader must be a pair of tensors, not {kinds}: convert in the Dataset"
+        )
+
+
+def _on_one_device(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
+    for part in parts(x):
+        if part.device != y.device:
+            raise DeviceMismatch(
+                f"inputs are on {part.device} and labels on {y.device}: move one with .to('{part.device}')"
             )
-        yield batch[0], batch[1]
-
-
-def _on_one_device(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    if x.device != y.device:
-        raise DeviceMismatch(f"inputs are on {x.device} and labels on {y.device}: move one with .to('{x.device}')")
     return x, y
 
 
-def check_inputs(x: Tensor, device: torch.device) -> None:
-    """Inputs must exist, be float32 and finite, and lie where the model is."""
-    if not isinstance(x, Tensor):
-        raise InvalidData(f"inputs must be a tensor, not {type(x).__name__}: pass torch.as_tensor(x)")
-    if x.dim() == 0 or len(x) == 0:
-        raise InvalidData("the data is empty: give at least one example")
-    if x.dtype != torch.float32:
-        kind = str(x.dtype).removeprefix("torch.")
-        raise InvalidData(f"inputs are {kind}; certificates speak of float32 inference: pass x.float()")
-    if x.device != device:
-        raise DeviceMismatch(f"the data is on {x.device} and the model on {device}: move one with .to('{device}')")
-    if not bool(torch.isfinite(x).all()):
-        bad = int((~torch.isfinite(x.flatten(1) if x.dim() > 1 else x[:, None])).any(1).nonzero()[0])
-        raise InvalidData(f"example {bad} holds NaN or infinite values: remove or repair it")
+def check_inputs(x: Inputs, device: torch.device) -> None:
+    """Inputs must exist, be float32 and finite, or whole numbers, and lie where the model is."""
+    for part in parts(x):
+        if not isinstance(part, Tensor):
+            raise InvalidData(f"inputs must be a tensor, not {type(part).__name__}: pass torch.as_tensor(x)")
+        if part.dim() == 0 or len(part) == 0:
+            raise InvalidData("the data is empty: give at least one example")
+        if len(part) != len(parts(x)[0]):
+            raise InvalidData(
+                f"one input has {len(parts(x)[0])} examples and another {len(part)}: give as many of each"
+            )
+        if part.dtype not in (torch.float32, torch.int64, torch.int32, torch.bool):
+            kind = str(part.dtype).removeprefix("torch.")
+            raise InvalidData(f"inputs are {kind}; certificates speak of float32 inference: pass x.float()")
+        if part.device != device:
+            raise DeviceMismatch(
+                f"the data is on {part.device} and the model on {device}: move one with .to('{device}')"
+            )
+        if part.is_floating_point() and not bool(torch.isfinite(part).all()):
+            bad = int((~torch.isfinite(part.flatten(1) if part.dim() > 1 else part[:, None])).any(1).nonzero()[0])
+            raise InvalidData(f"example {bad} holds NaN or infinite values: remove or repair it")
 
 
 def check_labels(y: Tensor, examples: int, outputs: int, classes: Sequence[int] | None) -> None:
@@ -90,18 +131,23 @@ def check_labels(y: Tensor, examples: int, outputs: int, classes: Sequence[int] 
             raise InvalidData(f"label {label} is out of range: the classes of this task are {where}")
 
 
-def fingerprint(x: Tensor, y: Tensor) -> str:
+def fingerprint(x: Inputs, y: Tensor) -> str:
     """A hash of the examples that does not depend on their order.
 
     >>> x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
     >>> fingerprint(x, y) == fingerprint(x.flip(0), y.flip(0)), fingerprint(x, y) == fingerprint(x, 1 - y)
     (True, False)
     """
-    rows = x.detach().cpu().contiguous().flatten(1).numpy() if x.dim() > 1 else x.detach().cpu()[:, None].numpy()
-    shape = str((str(x.dtype), tuple(x.shape[1:]))).encode()
+    columns = [part.detach().cpu().contiguous().reshape(len(part), -1).numpy() for part in (*parts(x), _target(y))]
+    shape = str([(str(part.dtype), tuple(part.shape[1:])) for part in parts(x)]).encode()
+    if isinstance(x, Tensor) and not y.is_floating_point() and y.dim() == 1:
+        shape = str((str(x.dtype), tuple(x.shape[1:]))).encode()  # as since version 1
     total = 0
-    for row, label in zip(rows, y.tolist(), strict=True):
-        total += int.from_bytes(
-            hashlib.sha256(shape + row.tobytes() + int(label).to_bytes(8, "little", signed=True)).digest(), "little"
-        )
+    for row in zip(*columns, strict=True):
+        total += int.from_bytes(hashlib.sha256(shape + b"".join(part.tobytes() for part in row)).digest(), "little")
     return f"{total % (1 << 256):064x}"
+
+
+def _target(y: Tensor) -> Tensor:
+    """Labels as eight bytes each, little-endian; other targets as they are."""
+    return y if y.is_floating_point() else y.long()

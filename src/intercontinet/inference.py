@@ -10,17 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from intercontinet.criterion import Criterion
+from intercontinet.data import Inputs, parts, rows
 from intercontinet.errors import InterContiNetError, InvalidData, InvalidModel
+from intercontinet.interval import Interval
 
 EXAMPLES_AT_ONCE = 512
 FEATURES_ON_GPU = 8 << 20  # inputs in one go on a GPU, which only large pieces of work keep busy
 
 
-def examples_at_once(x: Tensor) -> int:
+def examples_at_once(x: Inputs) -> int:
     """How many examples to push through a net at a time."""
-    if x.device.type == "cpu":
+    first = parts(x)[0]
+    if first.device.type == "cpu":
         return EXAMPLES_AT_ONCE
-    return max(EXAMPLES_AT_ONCE, FEATURES_ON_GPU // max(1, x[0].numel()))
+    return max(EXAMPLES_AT_ONCE, FEATURES_ON_GPU // max(1, first[0].numel()))
 
 
 _SETTINGS = RLock()  # of torch, which all threads share
@@ -62,30 +66,55 @@ def evaluated(model: nn.Module, exact: bool = True) -> Iterator[None]:
             module.training = mode
 
 
-def logits(model: nn.Module, state: Mapping[str, Tensor], x: Tensor, classes: Tensor | None = None) -> Tensor:
-    """The model's output with these weights, restricted to some classes: [batch, classes]."""
-    out = functional_call(model, dict(state), (x.clone(),))  # a copy, since layers may work in place
-    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != len(x):
+def outputs(model: nn.Module, state: Mapping[str, Tensor], x: Inputs) -> Tensor:
+    """The model's output with these weights, [batch, ...]."""
+    out = functional_call(model, dict(state), tuple(part.clone() for part in parts(x)))  # layers may work in place
+    examples = len(parts(x)[0])
+    if not isinstance(out, Tensor) or out.dim() == 0 or len(out) != examples:
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise InvalidModel(f"for {len(x)} example(s) the model gives {shape}; a classifier must give [batch, classes]")
+        raise InvalidModel(f"for {examples} example(s) the model gives {shape}; it must give one tensor, [batch, ...]")
+    return out
+
+
+def logits(model: nn.Module, state: Mapping[str, Tensor], x: Inputs, classes: Tensor | None = None) -> Tensor:
+    """The model's output with these weights, restricted to some classes: [batch, classes]."""
+    out = outputs(model, state, x)
+    if out.dim() != 2:
+        raise InvalidModel(
+            f"for {len(out)} example(s) the model gives {tuple(out.shape)}; a classifier must give [batch, classes]"
+        )
     return out if classes is None else out[:, classes]
 
 
 @torch.no_grad()
-def outputs_of(model: nn.Module, x: Tensor) -> int:
+def outputs_of(model: nn.Module, x: Inputs) -> int:
     """How many classes the model tells apart."""
     with evaluated(model):
         try:
-            return logits(model, {}, x[:1]).shape[1]
+            return logits(model, {}, rows(x, slice(1))).shape[1]
         except (InterContiNetError, torch.OutOfMemoryError):
             raise
         except (RuntimeError, ValueError, IndexError) as error:
-            raise InvalidData(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {error}") from error
+            shapes = ", ".join(str(tuple(part.shape[1:])) for part in parts(x))
+            raise InvalidData(f"the model cannot take examples of shape {shapes}: {error}") from error
+
+
+@torch.no_grad()
+def all_outputs(model: nn.Module, state: Mapping[str, Tensor], x: Inputs) -> Tensor:
+    """The outputs of all examples, in true float32, [examples, ...]."""
+    size, examples = examples_at_once(x), len(parts(x)[0])
+    with evaluated(model):
+        return torch.cat([outputs(model, state, rows(x, slice(i, i + size))) for i in range(0, examples, size)])
+
+
+def meets(criterion: Criterion, out: Tensor, y: Tensor) -> Tensor:
+    """Which outputs are right by a criterion, [examples]."""
+    return criterion.holds(Interval.point(out.double()), y)
 
 
 @torch.no_grad()
 def right(
-    model: nn.Module, state: Mapping[str, Tensor], x: Tensor, labels: Tensor, classes: Tensor | None = None
+    model: nn.Module, state: Mapping[str, Tensor], x: Inputs, labels: Tensor, classes: Tensor | None = None
 ) -> Tensor:
     """Which examples these weights get right, [examples]; ``labels`` are positions in ``classes``."""
     return _right(model, state, x, labels, classes, exact=True)
@@ -93,20 +122,20 @@ def right(
 
 @torch.no_grad()
 def answered(
-    model: nn.Module, state: Mapping[str, Tensor], x: Tensor, labels: Tensor, classes: Tensor | None = None
+    model: nn.Module, state: Mapping[str, Tensor], x: Inputs, labels: Tensor, classes: Tensor | None = None
 ) -> Tensor:
     """:func:`right` for measuring, not for promises: on a GPU with its fast convolutions."""
     return _right(model, state, x, labels, classes, exact=False)
 
 
 def _right(
-    model: nn.Module, state: Mapping[str, Tensor], x: Tensor, labels: Tensor, classes: Tensor | None, exact: bool
+    model: nn.Module, state: Mapping[str, Tensor], x: Inputs, labels: Tensor, classes: Tensor | None, exact: bool
 ) -> Tensor:
     size = examples_at_once(x)
     with evaluated(model, exact):
         parts = [
-            logits(model, state, x[i : i + size], classes).argmax(1) == labels[i : i + size]
-            for i in range(0, len(x), size)
+            logits(model, state, rows(x, slice(i, i + size)), classes).argmax(1) == labels[i : i + size]
+            for i in range(0, len(labels), size)
         ]
     return torch.cat(parts)
 

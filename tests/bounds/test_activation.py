@@ -61,7 +61,8 @@ every_layer = pytest.mark.parametrize("case", LAYERS, ids=str)
 def apply(layer: nn.Module, x: Interval, arithmetic: Arithmetic) -> Interval:
     rule = rule_for(layer)
     assert rule is not None
-    return rule(layer, {}, x, arithmetic)
+    out: Interval = rule(layer, {}, x, arithmetic)
+    return out
 
 
 def intervals(case: Elementwise) -> Interval:

@@ -22,7 +22,8 @@ every_pool = pytest.mark.parametrize("make", [*POOLS_1D, *POOLS_2D])
 def apply(layer: nn.Module, x: Interval, arithmetic: Arithmetic) -> Interval:
     rule = rule_for(layer)
     assert rule is not None
-    return rule(layer, {}, x, arithmetic)
+    out: Interval = rule(layer, {}, x, arithmetic)
+    return out
 
 
 def each_way(setting: int | Sequence[int], ways: int) -> tuple[int, ...]:

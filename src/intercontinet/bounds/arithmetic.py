@@ -43,7 +43,7 @@ class Arithmetic(Protocol):
         """
         ...
 
-    def function(self, out: Interval, x: Interval, ulps: float, absolute: Tensor | float = 0.0) -> Interval:
+    def function(self, out: Interval, x: Interval, ulps: Tensor | float, absolute: Tensor | float = 0.0) -> Interval:
         """Account for an elementwise function.
 
         Args:
@@ -71,7 +71,7 @@ class Real:
     def products(self, out: Interval, magnitude: Callable[[], Tensor], terms: int, growth: float = 1.0) -> Interval:
         return out
 
-    def function(self, out: Interval, x: Interval, ulps: float, absolute: Tensor | float = 0.0) -> Interval:
+    def function(self, out: Interval, x: Interval, ulps: Tensor | float, absolute: Tensor | float = 0.0) -> Interval:
         return out
 
 
@@ -102,10 +102,10 @@ class Float32:
             nothing = torch.full_like(out.lower, torch.nan)
             return Interval(nothing, nothing.clone(), out.nonnegative)
         size = magnitude()
-        error = size * (1.0001 * steps / (1 - steps)) + terms * 4 * SMALLEST
+        error = size * gamma(terms) + terms * 4 * SMALLEST
         return _widened(out, error, error, size * growth <= LARGEST)
 
-    def function(self, out: Interval, x: Interval, ulps: float, absolute: Tensor | float = 0.0) -> Interval:
+    def function(self, out: Interval, x: Interval, ulps: Tensor | float, absolute: Tensor | float = 0.0) -> Interval:
         relative = 2 * UNIT * ulps
 
         def error(edge: Tensor) -> Tensor:
@@ -113,6 +113,12 @@ class Float32:
 
         safe = (x.magnitude <= LARGEST) & (out.magnitude <= LARGEST)
         return _widened(out, error(out.lower), error(out.upper), safe)
+
+
+def gamma(terms: float | Tensor) -> float | Tensor:
+    """Relative error of a float32 computation of so many steps, with room for the rounding of the bound itself."""
+    steps = (terms + 2) * UNIT
+    return 1.0001 * steps / (1 - steps)
 
 
 def _widened(out: Interval, below: Tensor, above: Tensor, safe: Tensor) -> Interval:

@@ -1,15 +1,18 @@
-"""Conv1d and Conv2d, with any stride, padding, dilation and groups: a matrix product over patches."""
+"""Conv1d, Conv2d and their transposes, with any stride, padding, dilation and groups: matrix products over patches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from intercontinet.bounds.arithmetic import Arithmetic
+from intercontinet.bounds.arithmetic import NUDGE, Arithmetic
+from intercontinet.bounds.functions import function, moved
 from intercontinet.bounds.linear import TERMS_AT_ONCE, MatrixProduct, affine
+from intercontinet.bounds.product import multiply_loosely
 from intercontinet.bounds.registry import rule
 from intercontinet.interval import Interval
 
@@ -80,3 +83,76 @@ def convolution(
         bias = Interval.point(lower) if bias.is_point else Interval(lower, bias.upper.reshape(shape))
     terms = weight.shape[1:].numel()
     return affine(Convolution(layer), x, weight, bias, terms, arithmetic)
+
+
+def _single(value: Any) -> Any:
+    return value[0] if isinstance(value, (list, tuple)) else value
+
+
+def _by_layer(kind: type[nn.Conv1d] | type[nn.Conv2d]) -> Callable[..., Interval]:
+    """The rule of a layer, for its function."""
+
+    def apply(
+        arithmetic: Arithmetic,
+        x: Interval,
+        weight: Interval,
+        bias: Interval | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Interval:
+        out, inner, *sizes = weight.shape
+        kernel: Any = tuple(sizes)
+        if kind is nn.Conv1d:  # which takes numbers where the function takes lists as well
+            kernel, stride, padding, dilation = (_single(value) for value in (kernel, stride, padding, dilation))
+        options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        layer = kind(inner * groups, out, kernel, bias=False, device="meta", **options)
+        parameters = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+        return convolution(layer, parameters, x, arithmetic)
+
+    return apply
+
+
+function("conv1d")(_by_layer(nn.Conv1d))
+function("conv2d")(_by_layer(nn.Conv2d))
+
+
+def _transposed(name: str) -> Callable[..., Interval]:
+    op = getattr(F, name)
+
+    def apply(
+        arithmetic: Arithmetic,
+        x: Interval,
+        weight: Interval,
+        bias: Interval | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Interval:
+        """Weight [in, out / groups, *kernel]: by centre and radius where both factors may be of either sign."""
+
+        def product(t: Tensor, w: Tensor) -> Tensor:
+            out: Tensor = op(t, w, None, stride, padding, output_padding, groups, dilation)
+            return out
+
+        out = multiply_loosely(product, x, weight)
+        terms = weight.shape.numel() // (weight.shape[1] * groups)
+        size = None
+        if bias is not None:
+            column = moved(lambda t: t.reshape(-1, *[1] * (len(weight.shape) - 2)), bias)
+            out, size = Interval(out.lower + column.lower, out.upper + column.upper), column.magnitude
+
+        def magnitude() -> Tensor:
+            inner = product(x.magnitude + NUDGE, weight.magnitude + NUDGE)
+            return inner if size is None else inner + size
+
+        return arithmetic.products(out, magnitude, terms + 1)
+
+    return apply
+
+
+function("conv_transpose1d")(_transposed("conv_transpose1d"))
+function("conv_transpose2d")(_transposed("conv_transpose2d"))

@@ -1,14 +1,16 @@
-"""EmbeddingBag: a sum of chosen rows, exact over any box, since each entry of the weight has a factor of one."""
+"""Embedding and EmbeddingBag: chosen rows, or sums of them; exact, since every entry has a factor of one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from intercontinet.bounds.arithmetic import Arithmetic
+from intercontinet.bounds.functions import function, moved
 from intercontinet.bounds.registry import rule
 from intercontinet.errors import InvalidData, UnsupportedLayer
 from intercontinet.interval import Interval
@@ -47,3 +49,22 @@ def embedding_bag(
     out = arithmetic.products(out, lambda: bag(weight.magnitude), terms)
     lower = out.lower.masked_fill(whose, torch.nan)
     return Interval.point(lower) if out.is_point else Interval(lower, out.upper.masked_fill(whose, torch.nan))
+
+
+@function("embedding")
+def embedding(
+    arithmetic: Arithmetic,
+    rows: Tensor,
+    weight: Interval,
+    padding_idx: Any = None,
+    max_norm: Any = None,
+    *_: Any,
+    **options: Any,
+) -> Interval:
+    """[...] of row numbers -> [..., features]: rows are copied, nothing rounds. ``padding_idx`` concerns training."""
+    if max_norm is not None:
+        raise UnsupportedLayer("an Embedding with max_norm changes its weight while it runs: use max_norm=None")
+    if not isinstance(rows, Tensor):
+        raise UnsupportedLayer("an Embedding takes whole numbers that do not depend on weights")
+    out: Interval = moved(lambda t: F.embedding(rows, t), weight)
+    return out

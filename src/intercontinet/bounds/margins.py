@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from intercontinet.bounds.arithmetic import NUDGE, Arithmetic
+from intercontinet.bounds.forward import Chain, Forward
 from intercontinet.bounds.linear import MatrixProduct
-from intercontinet.bounds.network import Network, Step
+from intercontinet.bounds.network import Network
 from intercontinet.bounds.product import multiply
 from intercontinet.interval import Interval
 
@@ -34,12 +35,23 @@ def worst_margins(
     classes: Tensor | None = None,
     joint: bool = True,
 ) -> Tensor:
+    """:func:`leads` of a batch [batch, ...] through a chain of layers."""
+    return leads(Chain(network, x), boxes, labels, arithmetic, classes, joint)
+
+
+def leads(
+    batch: Forward,
+    boxes: Boxes,
+    labels: Tensor,
+    arithmetic: Arithmetic,
+    classes: Tensor | None = None,
+    joint: bool = True,
+) -> Tensor:
     """Upper bounds of every class's lead over the right one.
 
     Args:
-        network: The model's steps.
+        batch: Examples on their way through a model.
         boxes: Parameter intervals by name.
-        x: Inputs, [batch, ...].
         labels: Right classes, [batch], as positions in ``classes``.
         arithmetic: How to round.
         classes: Outputs that take part, [classes]; all of them by default.
@@ -48,11 +60,12 @@ def worst_margins(
     Returns:
         [batch, classes].
     """
-    head = network.head
-    if joint and head is not None:
-        hidden = network.before_last(boxes, x, arithmetic)
-        return joint_margins(hidden, *_head_rows(head, boxes, classes), labels, arithmetic)
-    logits = network.propagate(boxes, x, arithmetic)
+    if joint and batch.ends_linear:
+        hidden, weight, bias = batch.head(boxes, arithmetic)
+        if classes is not None:
+            weight, bias = weight[classes], None if bias is None else bias[classes]
+        return joint_margins(hidden, weight, bias, labels, arithmetic)
+    logits = batch.outputs(boxes, arithmetic)
     lower, upper = (
         (logits.lower, logits.upper) if classes is None else (logits.lower[:, classes], logits.upper[:, classes])
     )
@@ -99,14 +112,6 @@ def _lead(hidden: Interval, weight: Interval, bias: Interval | None, right: Tens
 
     bound = arithmetic.products(Interval.point(lead), magnitude, terms=features + 1)
     return bound.upper
-
-
-def _head_rows(head: Step, boxes: Boxes, classes: Tensor | None) -> tuple[Interval, Interval | None]:
-    weight = boxes[head.names["weight"]]
-    bias = boxes[head.names["bias"]] if "bias" in head.names else None
-    if classes is None:
-        return weight, bias
-    return weight[classes], None if bias is None else bias[classes]
 
 
 def _without_own(margins: Tensor, labels: Tensor) -> Tensor:

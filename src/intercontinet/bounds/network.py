@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import cast
 
@@ -37,7 +38,7 @@ class Step:
     def __call__(self, boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
         parameters = {local: boxes[name] for local, name in self.names.items() if name in boxes}
         try:
-            return self.rule(self.layer, parameters, x, arithmetic)
+            return cast(Interval, self.rule(self.layer, parameters, x, arithmetic))
         except InterContiNetError as error:
             raise type(error)(f"layer '{self.path}' ({type(self.layer).__name__}): {error}") from None
         except torch.OutOfMemoryError:
@@ -100,6 +101,12 @@ class Network:
         """Bounds of the last step's input."""
         return _pushed(self.steps[:-1], boxes, x, arithmetic)
 
+    def cut(self, count: int) -> tuple[Network, Network]:
+        """The first steps and the others."""
+        before, after = copy(self), copy(self)
+        before.steps, after.steps = self.steps[:count], self.steps[count:]
+        return before, after
+
     @property
     def head(self) -> Step | None:
         """The last step, if it goes by Linear's rule: margins are bounded through it as one expression."""
@@ -143,5 +150,5 @@ def _steps(module: nn.Module, path: str, names: Mapping[int, str]) -> list[Step]
         return [step for name, child in children for step in _steps(child, name, names)]
     raise UnsupportedLayer(
         f"{where} ({kind}) has no rule: add one with @intercontinet.rule({kind}), or build the model from Sequential "
-        f"and {', '.join(known_layers())}"
+        f"and {', '.join(known_layers())}. Learners take such chains alone; intercontinet.protect takes any model"
     )

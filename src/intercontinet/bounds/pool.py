@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import ceil, prod
+from typing import Any, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from intercontinet.bounds.activation import monotone
 from intercontinet.bounds.arithmetic import NUDGE, Arithmetic
-from intercontinet.bounds.registry import rule
+from intercontinet.bounds.functions import function
+from intercontinet.bounds.registry import Rule, rule
 from intercontinet.errors import UnsupportedLayer
 from intercontinet.interval import Interval
 
@@ -77,3 +79,24 @@ def adaptive_avg_pool(
 def _average(pool: Pool, x: Interval, window: int, divisor: int, arithmetic: Arithmetic) -> Interval:
     out = monotone(pool, x, x.nonnegative)
     return arithmetic.products(out, lambda: pool(x.magnitude + NUDGE), terms=window + 1, growth=float(divisor))
+
+
+def _by_layer(kind: Callable[..., nn.Module], found: Rule) -> Callable[..., Interval]:
+    """The rule of a layer, for its function; an empty stride is the kernel's size."""
+
+    def apply(arithmetic: Arithmetic, x: Interval, *args: Any, **kwargs: Any) -> Interval:
+        given = [None if value == [] else value for value in args]
+        options = {key: None if value == [] else value for key, value in kwargs.items()}
+        return cast(Interval, found(kind(*given, **options), {}, x, arithmetic))
+
+    return apply
+
+
+function("max_pool1d")(_by_layer(nn.MaxPool1d, max_pool))
+function("max_pool2d")(_by_layer(nn.MaxPool2d, max_pool))
+function("avg_pool1d")(_by_layer(nn.AvgPool1d, avg_pool))
+function("avg_pool2d")(_by_layer(nn.AvgPool2d, avg_pool))
+function("adaptive_max_pool1d")(_by_layer(nn.AdaptiveMaxPool1d, adaptive_max_pool))
+function("adaptive_max_pool2d")(_by_layer(nn.AdaptiveMaxPool2d, adaptive_max_pool))
+function("adaptive_avg_pool1d")(_by_layer(nn.AdaptiveAvgPool1d, adaptive_avg_pool))
+function("adaptive_avg_pool2d")(_by_layer(nn.AdaptiveAvgPool2d, adaptive_avg_pool))

@@ -66,10 +66,15 @@ def multiply(op: Bilinear, x: Interval, w: Interval, exact: bool = True) -> Inte
         low, up, half = w.lower.abs(), w.upper.abs(), x.radius / 2
         centre = op(x.centre, w.centre) + op(half, up - low)
         return Interval.around(centre, op(x.centre, w.radius) + op(half, up + low))
-    if not exact:
-        radius = op(x.centre.abs() + x.radius, w.radius) + op(x.radius, w.centre.abs())
-        return Interval.around(op(x.centre, w.centre), radius)
-    return _either_sign(op, x, w)
+    return _either_sign(op, x, w) if exact else multiply_loosely(op, x, w)
+
+
+def multiply_loosely(op: Callable[[Tensor, Tensor], Tensor], x: Interval, w: Interval) -> Interval:
+    """Rump's form, by centre and radius, for any bilinear map; exact where one factor is a point."""
+    if x.is_point and w.is_point:
+        return Interval.point(op(x.lower, w.lower))
+    radius = op(x.centre.abs() + x.radius, w.radius) + op(x.radius, w.centre.abs())
+    return Interval.around(op(x.centre, w.centre), radius)
 
 
 def _either_sign(op: Bilinear, x: Interval, w: Interval) -> Interval:

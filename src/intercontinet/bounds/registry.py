@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torch import nn
 
-from intercontinet.bounds.arithmetic import Arithmetic
-from intercontinet.interval import Interval
-
-Rule = Callable[[Any, Mapping[str, Interval], Interval, Arithmetic], Interval]
+Rule = Callable[..., Any]  # (layer, parameters, x, arithmetic, *further inputs, **options) -> Interval, or several
 RuleT = TypeVar("RuleT", bound=Rule)
 
 _COMPUTING = ("forward", "_conv_forward", "__call__", "_call_impl")  # methods that decide what a layer puts out

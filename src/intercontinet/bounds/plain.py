@@ -1,0 +1,103 @@
+"""Models that do what their code says: no hooks, no replaced methods; and, after a look at them, as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as module_hooks
+from torch.nn.utils import parametrize
+
+from intercontinet.errors import UnsupportedLayer
+
+_REGISTERED = ("_parameters", "_buffers", "_modules")
+
+
+def check_unhooked(model: nn.Module) -> None:
+    """Refuse hooks, parametrizations and replaced methods: no architecture's hash shows what they do."""
+    if module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks:
+        raise UnsupportedLayer("torch has global forward hooks, which may change any layer's output: remove them first")
+    _check(model, _put_on)
+
+
+def check_plain(model: nn.Module) -> None:
+    """:func:`check_unhooked`, and refuse what cannot be followed: compiled code, weights that change in the pass."""
+    check_unhooked(model)
+    _check(model, _out_of_sight)
+
+
+def _check(model: nn.Module, complain: Callable[[nn.Module], str]) -> None:
+    for path, module in model.named_modules():
+        if complaint := complain(module):
+            where = f"layer '{path}'" if path else "the model itself"
+            raise UnsupportedLayer(f"{where} ({type(module).__name__}) {complaint}")
+
+
+def _put_on(module: nn.Module) -> str:
+    if module._forward_hooks or module._forward_pre_hooks:
+        return "has forward hooks, which may change its output: remove them first"
+    own = vars(module).get("forward")
+    if own is not None and not hasattr(own, "notes_for_bounds") and not isinstance(module, torch.jit.ScriptModule):
+        return "has a forward of its own put on it: give its class that method"
+    if parametrize.is_parametrized(module):
+        return "is parametrized: call torch.nn.utils.parametrize.remove_parametrizations first"
+    return ""
+
+
+def _out_of_sight(module: nn.Module) -> str:
+    compiled = isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod")
+    if compiled or getattr(module, "_compiled_call_impl", None) is not None:
+        return "is compiled, so that nobody sees what it does: give the plain module that it was made from"
+    if getattr(module, "max_norm", None) is not None:
+        return "has max_norm, with which it changes its weight while it runs: use max_norm=None"
+    return ""
+
+
+class Snapshot:
+    """What a model's modules hold, to be restored.
+
+    Args:
+        model: The module. Its buffers are copied; of parameters only the edition is remembered.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = [
+            (module, dict(vars(module)), [dict(getattr(module, kind)) for kind in _REGISTERED])
+            for module in model.modules()
+        ]
+        self._parameters = [(name, tensor, edition(tensor)) for name, tensor in model.named_parameters()]
+        self._buffers = [(name, t, edition(t), t.detach().clone()) for name, t in model.named_buffers()]
+
+    def restore(self) -> str:
+        """Undo every change of attributes and buffers; says which parameter or buffer was changed, if any was."""
+        changed = [f"'{name}'" for name, tensor, before in self._parameters if edition(tensor) != before]
+        for name, tensor, before, value in self._buffers:
+            if edition(tensor) != before:
+                changed.append(f"'{name}'")
+                with torch.no_grad():
+                    tensor.copy_(value)
+        for module, attributes, registered in self._modules:
+            here = vars(module)
+            for key in [key for key in here if key not in attributes]:
+                del here[key]
+            for key, value in attributes.items():
+                if here.get(key) is not value:
+                    here[key] = value
+            for kind, held in zip(_REGISTERED, registered, strict=True):
+                now = getattr(module, kind)
+                if [*now] != [*held] or any(now[key] is not held[key] for key in held):
+                    changed.append(f"the {kind[1:-1]}s of {type(module).__name__}")
+                    now.clear()
+                    now.update(held)
+        return changed[0] if changed else ""
+
+
+def memory(value: Tensor) -> int:
+    """Where a tensor's numbers lie: the same for all its views."""
+    return value.untyped_storage().data_ptr()
+
+
+def edition(value: Tensor) -> int:
+    """How often a tensor was changed in place; inference tensors do not count."""
+    return -1 if value.is_inference() else value._version
