@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ BLOCKS = [
 @pytest.mark.parametrize("block", BLOCKS)
 def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    import_module("intercontinet.nets")  # whose rules are there to stay
     before = dict(_RULES)
     try:
         exec(compile(block, "document", "exec"), {"__name__": "__document__"})

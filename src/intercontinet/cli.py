@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from intercontinet import commands
+from intercontinet.commands import console_for_pages
 from intercontinet.errors import InterContiNetError, Violation
 from intercontinet.version import __version__
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import TaskID
 
-WIDE = 140  # columns
+    from intercontinet.record import Verdict
 
 EXPLANATION = (
     "\n[bold]InterContiNet, enforced[/]: the paper's method on a small network that is trained, held to its promise. "
@@ -52,14 +53,6 @@ def root(
     """Continual learning with proofs."""
 
 
-def _console() -> Console:
-    """The terminal, or, in a pipe, a page wide enough for tables."""
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, WIDE))
-
-
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for certificates, weights, metrics and plots.")] = Path("runs/demo"),
@@ -77,7 +70,7 @@ def demo(
     from intercontinet.tasks import SCENARIOS
 
     torch.set_num_threads(1)  # the nets are tiny: more threads only wait for each other
-    console = _console()
+    console = console_for_pages()
     began = time.perf_counter()
     console.print("[bold]Two learners on Split Digits[/]: five tasks of two digits, learned one after another.\n")
     columns = (
@@ -191,7 +184,7 @@ def run(
     flags |= {"epochs": epochs, "tasks": tasks, "net": net, "device": device, "out": None if out is None else str(out)}
     flags |= {"augment": augment}
     wanted = asked(flags, setting or [], config, resume)
-    console = _console()
+    console = console_for_pages()
     live = Live(console)
     for note in wanted.notes:
         live.say(note)
@@ -251,7 +244,7 @@ def reproduce(
     from intercontinet.study.document import write_document
     from intercontinet.study.reproduce import named, steps, work_through
 
-    console = _console()
+    console = console_for_pages()
     if study == "docs":
         write_document(out, docs)
         console.out(f"Wrote {docs}/results.md and its figures.", highlight=False)
@@ -300,7 +293,7 @@ def data_list() -> None:
     from intercontinet.report.table import data_table
     from intercontinet.tasks import data_folder, describe_sets
 
-    console = _console()
+    console = console_for_pages()
     console.print(data_table(describe_sets()))
     console.out(f"They are kept in {data_folder()}; INTERCONTINET_DATA names another folder.", highlight=False)
 
@@ -324,36 +317,80 @@ def bench(
     convolutional: Annotated[
         bool, typer.Option("--convolutional", help="Measure a small convolutional net too.")
     ] = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Time 100 tasks of permuted MNIST, and count what the learner holds.")
+    ] = False,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Time five seeds of Split MNIST, and all of Table 1; meant for a GPU.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="For --stream and --tables: auto, cpu or cuda.")] = "auto",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
     """Measure steps and certification as multiples of a plain PyTorch step of the same net, in one run."""
     import json
 
     from intercontinet.files import write_atomically
-    from intercontinet.study.bench import measured
+    from intercontinet.study.bench import device_for_tables, measured
+    from intercontinet.study.machine import chosen_device
 
-    figures = measured(rounds, typer.echo, convolutional)
+    at = chosen_device(device)
+    tables_on = device_for_tables(device) if tables else None
+    figures = measured(rounds, typer.echo, convolutional, at if stream else None, tables_on)
     if json_file is not None:
         write_atomically(json_file, (json.dumps(figures, indent=1) + "\n").encode())
         typer.echo(f"Wrote {json_file}")
+
+
+app.command()(commands.protect)
+app.command()(commands.update)
+app.command()(commands.attack)
 
 
 @app.command()
 def verify(
     weights: Annotated[Path, typer.Argument(help="A state dict as .safetensors.")],
     certificate: Annotated[Path, typer.Argument(help="The .icn file that makes the promise.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")] = False,
 ) -> None:
     """Check that weights lie in a certified region, so that every floor holds. Needs no data and no model code."""
-    from intercontinet.certificate import Certificate
-    from intercontinet.certificate import verify as check
-    from intercontinet.files import load_weights
+    from intercontinet.stream import verify_files
 
-    verdict = check(load_weights(weights), Certificate.load(certificate))
-    headline, *lines, alone = str(verdict).splitlines()
+    try:
+        verdict = verify_files(weights, certificate)
+    except InterContiNetError as error:
+        if as_json:
+            typer.echo(_outcome(error))
+        raise
+    if as_json:
+        typer.echo(_outcome(verdict))
+        return
+    headline, *_, alone = str(verdict).splitlines()
     typer.echo(headline)
-    for line, floor in zip(lines, verdict.floors, strict=True):
-        typer.secho(line, fg=None if floor.kept else "red")
+    for floor in verdict.floors:
+        line = "".join(letter if letter.isprintable() else "?" for letter in str(floor))  # a file may hold anything
+        typer.secho(f"  {line}", fg=None if floor.kept else "red")
     typer.echo(alone)
+
+
+def _outcome(found: Verdict | InterContiNetError) -> str:
+    """What came of verifying, as JSON; the distance of a frozen tensor that changed is not known, and so null."""
+    import json
+    import math
+    from dataclasses import asdict
+
+    outcome: dict[str, object] = {"holds": False, "floors": [], "violations": [], "error": None}
+    if isinstance(found, Violation):
+        outcome["violations"] = [
+            {"parameter": name, "excess": None if math.isinf(excess) else excess, "frozen": math.isinf(excess)}
+            for name, excess in found.outside.items()
+        ]
+    elif isinstance(found, InterContiNetError):
+        outcome["error"] = str(found)
+    else:
+        extra = ("floor", "accuracy", "unseen_floor", "kept")
+        outcome["holds"] = True
+        outcome["floors"] = [asdict(floor) | {key: getattr(floor, key) for key in extra} for floor in found.floors]
+    return json.dumps(outcome)
 
 
 def main() -> None:

@@ -58,6 +58,22 @@ def read_npz(path: Path) -> tuple[Pair, Pair, tuple[Tensor, Tensor] | None]:
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    arrays = load_arrays(path)
+    for name in (*_ARRAYS, *(_TASKS if set(_TASKS) & set(arrays) else ())):
+        if name not in arrays:
+            raise InvalidData(
+                f"{path} lacks the array '{name}'{nearest(name, arrays)}: it should hold "
+                f"{', '.join(_ARRAYS)}, and both or neither of {' and '.join(_TASKS)}"
+            )
+    return arrays
+
+
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an ``.npz`` file, by name; nothing in it is ever run.
+
+    Raises:
+        InvalidData: The file cannot be read, or holds something else than plain arrays.
+    """
     broken = (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
     try:
         with path.open("rb") as handle:
@@ -65,12 +81,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise InvalidData(f"{path} is a single array: save all with numpy.savez")
             arrays = {}
-            for name in (*_ARRAYS, *(_TASKS if set(_TASKS) & set(file.files) else ())):
-                if name not in file.files:
-                    raise InvalidData(
-                        f"{path} lacks the array '{name}'{nearest(name, file.files)}: it should hold "
-                        f"{', '.join(_ARRAYS)}, and both or neither of {' and '.join(_TASKS)}"
-                    )
+            for name in file.files:
                 try:
                     arrays[name] = file[name]
                 except broken as error:
@@ -127,6 +138,14 @@ def read_folder(path: Path) -> tuple[Pair, Pair, tuple[str, ...]]:
     count = len(labels[0])
     x = torch.from_numpy(images.astype(np.float32)).div_(255)
     return (x[:count], labels[0]), (x[count:], labels[1]), tuple(train)
+
+
+def read_images(path: Path) -> Pair:
+    """All images of a folder that holds one folder for each class: x [n, channels, height, width] in [0, 1], y [n]."""
+    files = _listed(path)
+    images = _images([file for own in files.values() for file in own])
+    labels = torch.repeat_interleave(torch.tensor([len(own) for own in files.values()]))
+    return torch.from_numpy(images.astype(np.float32)).div_(255), labels
 
 
 def _listed(folder: Path) -> dict[str, list[Path]]:

@@ -1,0 +1,261 @@
+"""The commands for shipped models: protect, update, attack. Beside :mod:`intercontinet.cli`, which gathers all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from intercontinet.errors import CertificateError, InvalidSetting
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from intercontinet.protect import Protecting
+    from intercontinet.taskfloor import TaskFloor
+
+WIDE = 140  # columns
+MODEL = typer.Option(help="What makes the model: package.module:factory, called without arguments.")
+WEIGHTS = typer.Option(help="Its weights: a state dict as .safetensors.")
+DATA = typer.Option(
+    help="Examples: an .npz file with x and y, or a folder of images, one folder inside for each class."
+)
+TOLERANCE = typer.Option(help="Outputs are numbers, right when no farther than this from y.")
+LABELS = typer.Option("--multi-label", help="Outputs are yes or no, each by itself: yes when above 0.")
+AS_JSON = typer.Option("--json", help="Print one JSON object, for machines.")
+
+
+def console_for_pages() -> Console:
+    """The terminal, or, in a pipe, a page wide enough for tables."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, WIDE))
+
+
+def protect(
+    model: Annotated[str, MODEL],
+    weights: Annotated[Path, WEIGHTS],
+    data: Annotated[Path, DATA],
+    out: Annotated[Path, typer.Option(help="The certificate to write; valid whenever it is there.")] = Path(
+        "model.icn"
+    ),
+    keep: Annotated[float, typer.Option(help="Share of what is right today that must be certain.")] = 0.95,
+    plastic: Annotated[
+        list[str] | None,
+        typer.Option(help="What may move: all (the default), head (the last linear layer), or a pattern; repeatable."),
+    ] = None,
+    within: Annotated[Path | None, typer.Option(help="An earlier certificate to stay inside, and to carry on.")] = None,
+    task: Annotated[str, typer.Option(help="A name for the floor; the data's by default.")] = "",
+    tolerance: Annotated[float | None, TOLERANCE] = None,
+    labels: Annotated[bool, LABELS] = False,
+    drift: Annotated[
+        float | None,
+        typer.Option(
+            help="Take frozen layers' outputs as computed here, give or take this share of an example's largest entry; "
+            "by default every rounding is bounded."
+        ),
+    ] = None,
+    unseen: Annotated[Path | None, typer.Option(help="Examples that shaped nothing, for a floor of their own.")] = None,
+    attacked: Annotated[
+        bool, typer.Option("--attack/--no-attack", help="Look for the worst weights inside, and record them.")
+    ] = True,
+    steps: Annotated[int, typer.Option(help="Steps of the search for a larger region.")] = 100,
+    seconds: Annotated[float | None, typer.Option(help="Take no more steps after this time.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the certificate that --out holds.")] = False,
+    seed: Annotated[int, typer.Option(help="Makes the search reproducible.")] = 0,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Find a large region round a trained model in which a share of what it gets right is certain."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from intercontinet.certificate import Certificate
+    from intercontinet.protect import protect as search
+    from intercontinet.release import built, criterion_of, examples
+
+    _check_out(out, resume)
+    net = built(model, weights)
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn())
+    chosen: Any = plastic or "all"
+    if plastic and len(plastic) == 1:
+        chosen = plastic[0]
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+        row = bars.add_task("measuring the model", total=max(steps, 1))
+
+        def listen(heard: Protecting) -> None:
+            words = f"step {heard.step}/{heard.steps}  mean radius {heard.mean_radius:.2g}  certain {heard.certain:.1%}"
+            bars.update(row, completed=heard.step, description=words)
+            if heard.certificate is not None:
+                heard.certificate.save(out)
+
+        try:
+            certificate = search(
+                net,
+                examples(data),
+                keep,
+                plastic=chosen,
+                within=None if within is None else Certificate.load(within),
+                task=task or data.stem,
+                criterion=criterion_of(tolerance, labels),
+                drift=drift,
+                unseen=None if unseen is None else examples(unseen),
+                challenge=attacked,
+                steps=steps,
+                seconds=seconds,
+                start=Certificate.load(out) if resume else None,
+                seed=seed,
+                listen=listen,
+            )
+        except KeyboardInterrupt:
+            bars.stop()
+            left = f"{out} holds the best region so far" if out.exists() else "nothing was written"
+            console.print(f"[red]Interrupted[/]: {left}; the same command with --resume goes on from it.")
+            raise typer.Exit(130) from None
+    certificate.save(out)
+    if as_json:
+        size = certificate.region.size()
+        region = {"entries": size.entries, "mean_radius": size.mean_radius, "log_volume": size.log_volume}
+        typer.echo(json.dumps({"certificate": str(out), "floors": floors_of(certificate.tasks), "region": region}))
+        return
+    console_for_pages().print(floor_table(certificate.tasks))
+    typer.echo(f"Wrote {out}. Ship it beside the weights; hold updates against it with: intercontinet verify NEW {out}")
+
+
+def update(
+    model: Annotated[str, MODEL],
+    weights: Annotated[Path, WEIGHTS],
+    data: Annotated[Path, DATA],
+    certificate: Annotated[Path, typer.Option(help="The .icn file whose region the weights must not leave.")],
+    out: Annotated[Path, typer.Option(help="Where to write the new weights, as .safetensors.")],
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 5,
+    rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.001,
+    batch: Annotated[int, typer.Option(help="Examples a step.")] = 64,
+    optimizer: Annotated[str, typer.Option(help="sgd or adam.")] = "adam",
+    tolerance: Annotated[float | None, TOLERANCE] = None,
+    labels: Annotated[bool, LABELS] = False,
+    seed: Annotated[int, typer.Option(help="Fixes the order of the examples.")] = 0,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Fine-tune a model on new data without leaving its certified region, so that every floor goes on holding."""
+    from intercontinet.certificate import Certificate, verify
+    from intercontinet.files import save_weights
+    from intercontinet.question import Question
+    from intercontinet.release import built, criterion_of, examples
+    from intercontinet.release import update as train
+
+    promise = Certificate.load(certificate)
+    net = built(model, weights)
+    verify(net, promise)
+    new, criterion = examples(data), criterion_of(tolerance, labels)
+    question = Question.of(net, new, new[1].device, None, criterion)
+    before = float(question.right(net, {}).double().mean())
+
+    def listen(epoch: int, loss: float) -> None:
+        typer.echo(f"epoch {epoch}/{epochs}: loss {loss:.4g}", err=True)
+
+    train(
+        net,
+        new,
+        promise.region,
+        criterion,
+        epochs=epochs,
+        rate=rate,
+        batch=batch,
+        optimizer=optimizer,
+        seed=seed,
+        listen=listen,
+    )
+    verdict = verify(net, promise)
+    after = float(question.right(net, {}).double().mean())
+    save_weights(net, out)
+    if as_json:
+        floors = floors_of(verdict.floors)
+        typer.echo(json.dumps({"weights": str(out), "before": before, "after": after, "floors": floors}))
+        return
+    typer.echo(f"New data: {before:.1%} right before, {after:.1%} after. Wrote {out}.\n{verdict}")
+
+
+def attack(
+    model: Annotated[str, MODEL],
+    weights: Annotated[Path, WEIGHTS],
+    data: Annotated[Path, DATA],
+    certificate: Annotated[Path, typer.Option(help="The .icn file whose region to search.")],
+    tolerance: Annotated[float | None, TOLERANCE] = None,
+    labels: Annotated[bool, LABELS] = False,
+    starts: Annotated[int, typer.Option(help="Number of starts.")] = 4,
+    steps: Annotated[int, typer.Option(help="Steps from each.")] = 20,
+    out: Annotated[Path | None, typer.Option(help="Write the worst weights here, as .safetensors.")] = None,
+    seed: Annotated[int, typer.Option(help="Makes the attack reproducible.")] = 0,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Argue with a certificate: hunt for the worst weights in its region, and count what they get right."""
+    from intercontinet.attack import attack as hunt
+    from intercontinet.certificate import Certificate, verify
+    from intercontinet.data import fingerprint
+    from intercontinet.files import save_weights
+    from intercontinet.release import built, criterion_of, examples
+
+    promise = Certificate.load(certificate)
+    net = built(model, weights)
+    verify(net, promise)
+    x, y = examples(data)
+    known = fingerprint(x, y)
+    floor = next((floor for floor in promise.tasks if floor.data == known), None)
+    classes = None if floor is None else floor.classes
+    criterion = criterion_of(tolerance, labels)
+    worst = hunt(net, promise.region, (x, y), seed, classes=classes, starts=starts, steps=steps, criterion=criterion)
+    if out is not None:
+        net.load_state_dict(worst.weights)
+        save_weights(net, out)
+    found = round(worst.accuracy * len(y))
+    broken = floor is not None and found < floor.certified
+    if as_json:
+        known_floor = None if floor is None else floors_of([floor])[0]
+        typer.echo(json.dumps({"right": found, "total": len(y), "floor": known_floor, "broken": broken}))
+    else:
+        typer.echo(f"The worst weights found get {found} of {len(y)} right ({worst.accuracy:.1%}).")
+        if floor is None:
+            typer.echo("No floor of the certificate speaks of these examples.")
+        else:
+            typer.echo(f"Certified: {floor}")
+    if broken:
+        raise CertificateError("an attack got below a certified floor: the certificate is wrong. Please report this")
+
+
+def floors_of(floors: Any) -> list[dict[str, Any]]:
+    """Floors for machines: what is recorded, and what follows from it."""
+    extra = ("floor", "accuracy", "unseen_floor", "kept")
+    return [asdict(floor) | {key: getattr(floor, key) for key in extra} for floor in floors]
+
+
+def floor_table(floors: tuple[TaskFloor, ...]) -> Table:
+    """Floors for people: certified, held-out, under attack, actual, and what cannot change."""
+    from rich.table import Table
+
+    table = Table("task", "right today", "certain", "unseen, at least", "under attack", "cannot change")
+    for floor in floors:
+        unseen = floor.unseen_floor
+        table.add_row(
+            floor.task,
+            f"{floor.accuracy:.1%}",
+            f"{floor.certified} of {floor.total} ({floor.floor:.1%})",
+            "" if unseen is None else f"{int(1000 * unseen) / 10:.1f}%",
+            "" if floor.attacked is None else f"{floor.attacked / floor.total:.1%}",
+            "" if floor.stable is None else f"{floor.stable / floor.total:.1%}",
+            style=None if floor.kept else "red",
+        )
+    return table
+
+
+def _check_out(out: Path, resume: bool) -> None:
+    """A certificate that others rely on is not overwritten by a slip."""
+    if resume and not out.exists():
+        raise InvalidSetting(f"--resume: there is no {out} to go on from")
+    if out.exists() and not resume:
+        raise InvalidSetting(f"{out} is there already: choose another --out, go on with --resume, or remove it")
