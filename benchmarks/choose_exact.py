@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from intercontinet.inference import right
-from intercontinet.learners.counting import WEIGHT, Box, Counting, Table, learn_by_counting
+from intercontinet.learners.counting import Counting, learn_by_counting
 from intercontinet.learners.exact import encoded, parts_of
 from intercontinet.learners.method import Lesson
+from intercontinet.learners.table import WEIGHT, Box, Table
 from intercontinet.nets import build_counting_net, with_table
 from intercontinet.noise import key_of, orders
 from intercontinet.statistics import lowest_share
@@ -46,11 +47,10 @@ def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: i
     size = above.bag.num_embeddings
     for settings in options:
         began = time.perf_counter()
-        columns = tasks.outputs * settings.parts * times
         slots = settings.parts * times
-        table = Table.of(with_table(torch.nn.Sequential(), size, tasks.outputs, slots).to(device))
-        edge = torch.full((size, columns), torch.inf, device=device)
-        box = Box(torch.zeros(size, columns, device=device), -edge, edge)
+        table = Table.of(with_table(torch.nn.Sequential(), size, tasks.outputs, slots, above.capped).to(device))
+        edge = torch.full((size, table.columns), torch.inf, device=device)
+        box = Box(torch.zeros_like(edge), -edge, edge)
         floors, unseen = [], []
         for index, task in enumerate(tasks.tasks):
             y = pairs[index][0][1].to(device)
@@ -67,7 +67,8 @@ def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: i
             hits = right(table.net, {WEIGHT: box.weight}, lesson.x, labels, classes)
             shares.append(float(hits.double().mean()))
         figures = " ".join(f"{share:.3f}" for share in shares)
-        chosen = f"parts {settings.parts} cap {settings.cap} depth {settings.depth} keep {settings.keep}"
+        names = ("parts", "cap", "depth", "keep", "fit_rate", "at_ceiling", "typical")
+        chosen = " ".join(f"{name} {getattr(settings, name):g}" for name in names)
         print(
             f"  {100 * sum(shares) / len(shares):.2f} %  [{figures}]  certain [{_line(floors)}]  "
             f"unseen [{_line(unseen)}]  {chosen}  {time.perf_counter() - began:.1f} s",
@@ -87,13 +88,17 @@ def main() -> None:
     parser.add_argument("--parts", action="append", type=int)
     parser.add_argument("--depth", action="append", type=float)
     parser.add_argument("--cap", action="append", type=float)
+    parser.add_argument("--fit-rate", action="append", type=float)
+    parser.add_argument("--at-ceiling", action="append", type=float)
+    parser.add_argument("--typical", action="append", type=float)
     parser.add_argument("--keep", type=float, default=0.8)
     parser.add_argument("--seed", type=int, default=100)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
     head: Literal["shared", "per-task"] = "per-task" if given.scenario == "task" else "shared"
-    choices = product(given.parts or [1], given.depth or [8.0], given.cap or [0.1])
-    options = [Counting(given.keep, cap, depth, parts, head=head) for parts, depth, cap in choices]
+    names = ("parts", "depth", "cap", "fit_rate", "at_ceiling", "typical")
+    lists = [getattr(given, name) or [getattr(Counting(), name)] for name in names]
+    options = [Counting(given.keep, head=head, **dict(zip(names, choice, strict=True))) for choice in product(*lists)]
     tasks = stream(given.dataset, given.scenario)
     for net in given.net:
         judge(tasks, net, options, given.device, given.seed)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import intercontinet as icn
 from intercontinet.errors import InvalidSetting
-from tests.tiny import QUICK, blobs, mlp
+from intercontinet.learners.enforce import fitted_to_keep
+from intercontinet.region import state_of
+from tests.tiny import QUICK, blobs, fitted, mlp
 
 
 def test_keep_is_enforced_where_the_published_method_falls_short() -> None:
@@ -94,3 +96,32 @@ def test_rigid_layers_are_points_after_the_first_task_and_others_are_not() -> No
     assert bool((lower["2.weight"] < upper["2.weight"]).any())
     with pytest.raises(InvalidSetting, match=r"rigid is 2, but only 2 layer"):
         icn.InterContiNet(mlp(), rigid=2, **QUICK).learn(blobs())
+
+
+@pytest.mark.parametrize("radius", [1e-3, 0.02, 1.0, 50.0])
+def test_from_any_radius_the_search_ends_at_the_same_one(radius: float) -> None:
+    data = blobs(spread=0.8)
+    model = fitted(data)
+    region, parent = icn.Region.around(model, radius), icn.Region.around(model, 100.0)
+    wanted = 0.8 * icn.certify(model, icn.Region.around(model, 0.0), data).certified
+    box, certified = fitted_to_keep(model, state_of(model), region, parent, data, None, wanted)
+    reached = float((box.upper["0.weight"] - box.lower["0.weight"]).max()) / 2
+    by_hand = [
+        icn.certify(model, icn.Region.around(model, factor * reached), data).certified for factor in (0.999, 1.02)
+    ]
+    assert by_hand[0] >= wanted > by_hand[1] and certified == icn.certify(model, box, data).certified >= wanted
+
+
+def test_without_a_parent_nothing_is_let_out_and_with_one_nothing_leaves_it() -> None:
+    data = blobs()
+    model = fitted(data)
+    region = icn.Region.around(model, 1e-4)
+
+    def edges(box: icn.Region) -> list[Tensor]:
+        return [*box.lower.values(), *box.upper.values()]
+
+    left, _ = fitted_to_keep(model, state_of(model), region, None, data, None, 40.0)
+    assert all(torch.equal(one, other) for one, other in zip(edges(left), edges(region), strict=True))
+    near = icn.Region.around(model, {"0.weight": 2e-4, "0.bias": 1e-4, "2.weight": 1e-4, "2.bias": 1e-4})
+    out, _ = fitted_to_keep(model, state_of(model), region, near, data, None, 40.0)
+    assert all(torch.equal(one, other) for one, other in zip(edges(out), edges(near), strict=True))

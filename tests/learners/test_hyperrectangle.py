@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,16 @@ from torch import Tensor
 from intercontinet.bounds import Network
 from intercontinet.engine.parametrisation import Identity
 from intercontinet.interval import Interval
-from intercontinet.learners.hyperrectangle import Shift, centres_inside, radii_objective, room
+from intercontinet.learners.hyperrectangle import (
+    ABOVE,
+    BELOW,
+    SLOPE,
+    Shift,
+    centres_inside,
+    lost,
+    radii_objective,
+    room,
+)
 from intercontinet.learners.method import cross_entropy
 from tests.tiny import blobs, mlp
 
@@ -66,8 +77,12 @@ def test_the_centre_loss_is_cross_entropy_and_its_statistic_accuracy() -> None:
 
 
 def naive_margins(centre: dict[str, Tensor], radius: dict[str, Tensor], x: Tensor, y: Tensor, joint: bool) -> Tensor:
-    """Worst leads of every class over the right one, by trying the corners of every single product."""
     low, up = ({n: centre[n] + sign * radius[n] for n in centre} for sign in (-1, 1))
+    return margins_between(low, up, x, y, joint)
+
+
+def margins_between(low: dict[str, Tensor], up: dict[str, Tensor], x: Tensor, y: Tensor, joint: bool) -> Tensor:
+    """Worst leads of every class over the right one, by trying the corners of every single product."""
 
     def layer(h: tuple[Tensor, Tensor], w: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         corners = torch.stack([edge[:, None] * weight[None] for edge in h for weight in w])
@@ -126,3 +141,33 @@ def test_a_frozen_head_and_resting_parameters_have_no_radius() -> None:
     everywhere, _ = radii_objective(Network(model), points, (), None, True)(radius, centre, batch)
     torch.testing.assert_close(frozen, expected)
     assert float(everywhere) > float(frozen)
+
+
+def test_asymmetric_edges_each_have_a_distance_and_a_gradient_of_their_own() -> None:
+    model, (x, y) = mlp(outputs=3).double(), blobs(labels=(0, 1, 2))
+    x = x.double()
+    centre = {name: p.detach() for name, p in model.named_parameters()}
+    below, above = ({n: (0.05 * torch.rand_like(p)).requires_grad_() for n, p in centre.items()} for _ in range(2))
+    distances = {BELOW + n: t for n, t in below.items()} | {ABOVE + n: t for n, t in above.items()}
+    objective = radii_objective(Network(model), {}, (), None, True, lost)
+    loss, _ = objective(distances, centre, {"x": x, "y": y, "right": torch.ones(48)})
+    low, up = {n: centre[n] - below[n] for n in centre}, {n: centre[n] + above[n] for n in centre}
+    margins = margins_between(low, up, x, y, True)
+    worst = [
+        max(float(row[j]) for j in range(3) if j != int(label)) for row, label in zip(margins.detach(), y, strict=True)
+    ]
+    expected = sum(1 / (1 + math.exp(-SLOPE * lead)) for lead in worst) / 48
+    assert loss.item() == pytest.approx(expected, rel=1e-9)
+    ours, theirs = (torch.autograd.grad(which, list(distances.values())) for which in (loss, lost(margins, y)))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+    assert any(float(gradient.abs().max()) > 0 for gradient in ours)
+
+
+def test_clamped_centres_use_the_whole_parent_and_step_as_projected_gradients_do() -> None:
+    weights, lower, upper = parents()
+    inside, values = centres_inside(weights, lower, upper, "clamped")
+    assert torch.equal(inside.decode(values.clone()), weights)
+    assert torch.equal(inside.decode(values + 9), upper) and torch.equal(inside.decode(values - 9), lower)
+    gradients = [torch.rand(2, 5, 4, dtype=torch.float64), torch.rand(2, 30, dtype=torch.float64)]
+    assert torch.equal(inside.pull(gradients), torch.cat([gradients[0].reshape(2, 20), gradients[1]], dim=1))

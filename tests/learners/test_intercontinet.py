@@ -346,7 +346,7 @@ def test_an_interrupt_leaves_model_and_certificate_untouched(phase: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("module", "step"), [(intercontinet, "floor_of"), (boxes, "shrunk_to_keep")], ids=["floor_of", "shrunk_to_keep"]
+    ("module", "step"), [(intercontinet, "floor_of"), (boxes, "fitted_to_keep")], ids=["floor_of", "fitted_to_keep"]
 )
 def test_an_interrupt_while_certifying_puts_the_old_weights_back(
     module: ModuleType, step: str, monkeypatch: pytest.MonkeyPatch

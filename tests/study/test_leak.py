@@ -20,6 +20,7 @@ from tests.tiny import Pair, same
 
 METHODS: dict[str, dict[str, Any]] = {
     "exact on levels": {"method": "exact", "net": "levels-40-5"},
+    "exact, capped": {"method": "exact", "net": "capped-levels-40-5"},
     "exact on winners": {"method": "exact", "net": "winners-80-8"},
     "intercontinet": {"method": "intercontinet", "net": "mlp-8", "epochs": 2},
     "ewc": {"method": "ewc", "net": "mlp-8", "epochs": 2, "settings": {"strength": 1}},

@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from intercontinet.engine.layout import Layout
 from intercontinet.engine.loop import Listener, train
-from intercontinet.engine.parametrisation import Share
+from intercontinet.engine.parametrisation import Parametrisation, Share
 from intercontinet.errors import InvalidRegion, InvalidSetting
 from intercontinet.floor import certain_examples
 from intercontinet.inference import right
-from intercontinet.learners.enforce import shrunk_to_keep, widened_to_keep
-from intercontinet.learners.hyperrectangle import centres_inside, radii_objective, room
+from intercontinet.learners.enforce import fitted_to_keep
+from intercontinet.learners.hyperrectangle import ABOVE, BELOW, centres_inside, lost, radii_objective, room
 from intercontinet.learners.method import Lesson, Nets, Plan, cross_entropy, diverged, stepping, telling
 from intercontinet.learners.settings import Settings
+from intercontinet.learners.volume import WEIGHT, logarithms, volume_objective
 from intercontinet.region import Region
 
 
@@ -62,10 +65,8 @@ def learn_in_boxes(
         if settings.enforce:
             state = {**_resting(nets).lower, **row}
             data, wanted = (lesson.x, labels), settings.keep * int(correct[seed].sum())
-            region, certified[seed] = shrunk_to_keep(nets.model, state, region, data, index, wanted, joint)
-            if settings.widen and certified[seed] >= wanted:
-                parent = region_of(nets, lower[seed], upper[seed])
-                region, certified[seed] = widened_to_keep(nets.model, state, region, parent, data, index, wanted, joint)
+            parent = region_of(nets, lower[seed], upper[seed]) if settings.widen else None
+            region, certified[seed] = fitted_to_keep(nets.model, state, region, parent, data, index, wanted, joint)
             low[seed], up[seed] = nets.layout.flatten(region.lower), nets.layout.flatten(region.upper)
         else:
             certified[seed] = certain_examples(nets.model, region, lesson.x, labels, index, joint).sum()
@@ -102,9 +103,9 @@ def _centres(
     phase = nets.phase("centres", cross_entropy(nets.network, index), plan, way=inside)
     mu = train(phase, mu, {}, {"x": lesson.x, "y": labels}, {}, nets.keys(lesson.index, 0), hear)
     out = torch.clamp(inside.decode(mu), lower, upper)
-    lost = diverged(out, nets)
-    if lost:
-        whom = f"in task {lesson.name} for seed(s) {', '.join(map(str, lost))}"
+    astray = diverged(out, nets)
+    if astray:
+        whom = f"in task {lesson.name} for seed(s) {', '.join(map(str, astray))}"
         raise InvalidSetting(f"training diverged to NaN or infinity {whom}: lower the learning rate (now {rate})")
     return out
 
@@ -119,36 +120,60 @@ def _radii(
     correct: Tensor,
     hear: Listener | None,
 ) -> tuple[Tensor, Tensor]:
-    layout = nets.layout
     head, rigid = _own_head_names(settings, nets), _rigid_names(settings, nets)
     labels, index = lesson.labels()
     frozen = _marked(nets, head, slice(None))
-    largest = room(weights, lower, upper)
-    largest = torch.where(largest.isinf(), settings.radius, largest) * ~(frozen | _marked(nets, rigid, slice(None)))
-    points = {name: box for name, box in _resting(nets).intervals().items() if name not in layout.shapes}
-    sizes = Share(largest)
+    still = frozen | _marked(nets, rigid, slice(None))
+    symmetric = settings.edges == "symmetric"
+    reaches = [room(weights, lower, upper)] if symmetric else [weights - lower, upper - weights]
+    largest = torch.cat([torch.where(reach.isinf(), settings.radius, reach) * ~still for reach in reaches], dim=1)
+    points = {name: box for name, box in _resting(nets).intervals().items() if name not in nets.layout.shapes}
+    joint, loss = settings.margins == "joint", F.cross_entropy if settings.worst == "entropy" else lost
+    objective = radii_objective(nets.network, points, [*head, *rigid], index, joint, loss)
+    sides = ("",) if symmetric else (BELOW, ABOVE)
+    layout = Layout({side + name: shape for side in sides for name, shape in nets.layout.shapes.items()})
+    sizes: Parametrisation = Share(largest)
+    values = torch.full_like(largest, settings.radii_start)
+    changes: dict[str, object] = {"pause": lambda means: means[:, 0] >= settings.keep * means[:, 1]}
+    if settings.aim == "volume":
+        objective = volume_objective(objective, _budgets(settings, nets, sides, {*head, *rigid}), settings.keep)
+        layout = Layout({**layout.shapes, WEIGHT: torch.Size()})
+        sizes, values = logarithms(largest)
+        changes = {}
     phase = nets.phase(
         "radii",
-        radii_objective(nets.network, points, [*head, *rigid], index, settings.margins == "joint"),
+        objective,
         Plan(stepping(settings.optimizer, settings.radii_rate), settings.radii_epochs, settings.batch_size),
         way=sizes,
-        pause=lambda means: means[:, 0] >= settings.keep * means[:, 1],
+        layout=layout,
         statistics=2,
         noise=False,
         augment=None,
+        **changes,
     )
-    nu = torch.full_like(weights, settings.radii_start)
     shared, own = {"x": lesson.x, "y": labels}, {"right": correct}
-    nu = train(phase, nu, layout.unflatten(weights), shared, own, nets.keys(lesson.index, 1), hear)
-    size = sizes.decode(nu)
+    values = train(phase, values, nets.layout.unflatten(weights), shared, own, nets.keys(lesson.index, 1), hear)
+    size = sizes.decode(values)
     if bool(size.isnan().any()):
         raise InvalidSetting(
             "the worst-case loss became NaN: lower the learning rate of the centres (rate, later_rate), "
             f"or that of the radii (radii_rate, now {settings.radii_rate})"
         )
+    entries = weights.shape[1]
+    below, above = size[:, :entries], size[:, :entries] if symmetric else size[:, entries : 2 * entries]
     others = frozen if index is None else frozen & ~_marked(nets, head, index)  # heads of other tasks keep their edges
-    low, up = (torch.clamp(weights + sign * size, lower, upper) for sign in (-1, 1))
+    low, up = (torch.clamp(edge, lower, upper) for edge in (weights - below, weights + above))
     return torch.where(others, lower, low), torch.where(others, upper, up)
+
+
+def _budgets(settings: Settings, nets: Nets, sides: tuple[str, ...], still: set[str]) -> dict[tuple[str, ...], float]:
+    """The budget of every layer that moves, by the names of its distances; one where none is given."""
+    layers = [[name for name in names if name not in still] for names in _layers(nets)]
+    if len(settings.budgets) > len(layers):
+        raise InvalidSetting(f"budgets has {len(settings.budgets)} numbers, but {len(layers)} layer(s) can move")
+    budgets = (*settings.budgets, *[1.0] * (len(layers) - len(settings.budgets)))
+    pairs = zip(layers, budgets, strict=True)
+    return {tuple(side + name for side in sides for name in names): budget for names, budget in pairs if names}
 
 
 def _own_head_names(settings: Settings, nets: Nets) -> list[str]:
@@ -161,11 +186,16 @@ def _own_head_names(settings: Settings, nets: Nets) -> list[str]:
 
 def _rigid_names(settings: Settings, nets: Nets) -> list[str]:
     """The parameters of the layers, from the input on, that are to be points."""
-    layers = [[name for name in step.names.values() if name in nets.layout.shapes] for step in nets.network.steps]
-    moving = [names for names in layers if names]
+    moving = _layers(nets)
     if settings.rigid >= len(moving):
         raise InvalidSetting(f"rigid is {settings.rigid}, but only {len(moving)} layer(s) can move: leave one")
     return [name for names in moving[: settings.rigid] for name in names]
+
+
+def _layers(nets: Nets) -> list[list[str]]:
+    """The names of the parameters that can move, layer by layer, from the input on."""
+    layers = [[name for name in step.names.values() if name in nets.layout.shapes] for step in nets.network.steps]
+    return [names for names in layers if names]
 
 
 def _marked(nets: Nets, names: list[str], rows: Tensor | slice) -> Tensor:

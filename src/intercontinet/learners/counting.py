@@ -23,20 +23,20 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast, final
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from intercontinet.engine.loop import Listener, Progress
-from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
+from intercontinet.engine.loop import Listener
+from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.floor import certain_examples
 from intercontinet.inference import right
 from intercontinet.learners.method import Lesson, Memory, Nets
+from intercontinet.learners.outcome import Counted, Shares, progress_of
+from intercontinet.learners.regression import regressed
+from intercontinet.learners.table import WEIGHT, Box, Table, sums, typical
+from intercontinet.learners.voices import learn_voices
 from intercontinet.noise import key_of, orders
-from intercontinet.region import Region
 
-WEIGHT = "0.weight"  # the table of a net that is nothing else
 LARGEST_FALL = 1e6
-EPOCHS, BATCH, RATE, SCALE = 5, 500, 0.02, 30.0  # of training a head of its own; what multiplies a mean over rows
 ROUNDS = 8  # of dividing a class into parts
 HOPELESS = 0.5  # accuracy of a class under which it is rather not learned than that others lose room for it
 WIDER = 0.003  # of the cap: how much the ceiling falls where no new class is at home, if it must
@@ -45,11 +45,11 @@ WIDER = 0.003  # of the cap: how much the ceiling falls where no new class is at
 @final
 @dataclass(frozen=True)
 class Counting:
-    """How to learn by counting.
+    """How to learn by counting, or, in a capped net, by training: see :mod:`intercontinet.learners.voices`.
 
     Attributes:
         keep: Share of each task's accuracy that must stay certain, on its training set and on the part held out.
-        cap: What a row can add for a class, at most.
+        cap: What a row's count can add for a class, at most.
         depth: What it can take away, at most.
         parts: Columns an output takes in each task: its examples are divided among them, like with like. A head of its
             own takes all that its outputs have.
@@ -58,6 +58,9 @@ class Counting:
             encoder that is fitted must not see it either (:meth:`shaping`), nor may an earlier task hold the same
             examples in another form: there, set it to 0.
         head: "shared", where all outputs compete, or "per-task", where only those of one task do.
+        fit_rate: Step size where columns are trained: heads of their own, and all columns of a capped net.
+        at_ceiling: In a capped net, share of a task's examples whose own voice is as loud as its ceiling lets it be.
+        typical: In a capped net, how much a voice also tells how typical an example is of its class, by counts.
     """
 
     keep: float = 0.8
@@ -67,11 +70,14 @@ class Counting:
     held_out: float = 0.1
     unseen: float = 0.1
     head: Literal["shared", "per-task"] = "shared"
+    fit_rate: float = 0.02
+    at_ceiling: float = 0.7
+    typical: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
             raise InvalidSetting(f"keep is {self.keep}; it is a share of the accuracy: above 0, at most 1")
-        for name in ("cap", "depth", "parts"):
+        for name in ("cap", "depth", "parts", "fit_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be positive")
         if not isinstance(self.parts, int):
@@ -79,6 +85,10 @@ class Counting:
         for name in ("held_out", "unseen"):
             if not 0 <= getattr(self, name) < 0.5:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it is a share of the examples: from 0 to 0.5")
+        if not 0 < self.at_ceiling < 1:
+            raise InvalidSetting(f"at_ceiling is {self.at_ceiling}; it is a share of the examples: between 0 and 1")
+        if not 0 <= self.typical < math.inf:
+            raise InvalidSetting(f"typical is {self.typical}; it must not be negative")
         if self.head not in ("shared", "per-task"):
             raise InvalidSetting(f"head is {self.head!r}; choose one of 'shared', 'per-task'")
 
@@ -92,7 +102,7 @@ class Counting:
         """One task for each seed in turn, whose examples are rows already.
 
         Memory: "lower", "upper" [seeds, entries]; "certified", "correct", "unseen_certified", "unseen_total", and in
-        "left_out" how many outputs were not learned, [seeds, tasks].
+        "left_out" whether an output was not learned, [seeds, tasks, outputs].
         """
         table = Table.of(nets.model)
         upper = memory["upper"] if memory else torch.full_like(weights, math.inf)
@@ -106,102 +116,14 @@ class Counting:
         out["upper"] = torch.stack([one.box.upper.flatten() for one in made])
         for name in ("certified", "correct", "unseen_certified", "unseen_total"):
             out[name] = torch.tensor([[getattr(one, name)] for one in made], device=weights.device)
-        out["left_out"] = torch.tensor([[len(one.left_out)] for one in made], device=weights.device)
+        outputs = range(table.columns // (2 * table.slots if table.capped else table.slots))
+        out["left_out"] = torch.tensor([[[o in one.left_out for o in outputs]] for one in made], device=weights.device)
         for name in out.keys() & memory.keys() - {"lower", "upper"}:
             out[name] = torch.cat([memory[name], out[name]], dim=1)
         learned = torch.stack([one.box.weight.flatten() for one in made])
         if listen is not None:
             listen(progress_of(made, lesson))
         return learned, out
-
-
-@final
-@dataclass(frozen=True)
-class Table:
-    """The part of a net that learns: a table of rows, summed, and the maximum over the columns of each output."""
-
-    net: nn.Sequential
-    bag: nn.EmbeddingBag
-    slots: int
-
-    @classmethod
-    def of(cls, net: nn.Module) -> Table:
-        """EmbeddingBag, or EmbeddingBag and MaxPool1d over the columns of each output."""
-        layers = list(net) if isinstance(net, nn.Sequential) else []
-        bag = layers[0] if layers else None
-        pool = layers[1] if len(layers) == 2 else None
-        if not isinstance(bag, nn.EmbeddingBag) or bag.mode != "sum" or len(layers) > 2:
-            raise InvalidModel(
-                "counting needs an EmbeddingBag that sums, and at most a MaxPool1d above it: see fern_net"
-            )
-        slots = 1
-        if pool is not None:
-            slots = cast(int, pool.kernel_size) if isinstance(pool, nn.MaxPool1d) else 0
-            if slots < 1 or pool.stride != slots or pool.padding != 0 or bag.embedding_dim % slots:
-                raise InvalidModel(f"{pool} must take the maximum over each output's columns, all equally many")
-        return cls(cast(nn.Sequential, net), bag, slots)
-
-    @property
-    def columns(self) -> int:
-        return self.bag.embedding_dim
-
-    def columns_of(self, output: int) -> range:
-        return range(output * self.slots, (output + 1) * self.slots)
-
-    def outputs(self, sums: Tensor) -> Tensor:
-        """[examples, columns] -> [examples, outputs]"""
-        return sums.view(len(sums), -1, self.slots).amax(2)
-
-
-@final
-@dataclass(frozen=True)
-class Box:
-    """Weights and the edges they move between, [rows, columns] each."""
-
-    weight: Tensor
-    lower: Tensor
-    upper: Tensor
-
-    def clone(self) -> Box:
-        return Box(self.weight.clone(), self.lower.clone(), self.upper.clone())
-
-    @property
-    def free(self) -> Tensor:
-        """Columns that have not been taken yet, [columns]."""
-        return (self.lower != self.upper).any(0)
-
-    @property
-    def region(self) -> Region:
-        return Region({WEIGHT: self.lower}, {WEIGHT: self.upper})
-
-
-@final
-@dataclass(frozen=True)
-class Counted:
-    """What came of one task.
-
-    Attributes:
-        box: What is known now.
-        certified: Examples of the task that are certain.
-        correct: Examples that are right.
-        unseen_certified: Of those that shaped nothing, how many are certain.
-        unseen_total: How many shaped nothing.
-        left_out: Outputs for which too little room was left: they were not learned.
-    """
-
-    box: Box
-    certified: int
-    correct: int
-    unseen_certified: int
-    unseen_total: int
-    left_out: tuple[int, ...] = ()
-
-
-def progress_of(made: Sequence[Counted], lesson: Lesson) -> Progress:
-    """What a listener hears of a task, once, when it is done; counting has no loss."""
-    shares = tuple((one.correct / len(lesson.x),) for one in made)
-    weights = torch.stack([one.box.weight.flatten() for one in made])
-    return Progress("counting", 1, 1, (math.nan,) * len(made), shares, 0.0, weights, lesson.name)
 
 
 @torch.no_grad()
@@ -221,23 +143,17 @@ def learn_by_counting(settings: Counting, table: Table, box: Box, lesson: Lesson
             f"parts is {settings.parts}, but an output has {table.slots} column(s): build the net with more slots"
         )
     counted, watched, unseen = _divided(len(lesson.y), settings, key, lesson.y.device)
-    shares = _Shares(settings.keep, sure, watched, unseen)
+    shares = Shares(settings.keep, sure, watched, unseen)
     if settings.head == "per-task":
-        alone = box.clone()
-        labels, index = lesson.labels()
-        there = torch.unique(lesson.y).tolist()
-        heads = sorted({*there, *(lesson.classes or ())})  # all their columns: one left free could claim any example
-        taken = [column for output in heads for column in _free_columns(table, box.free, output)]
-        trained = _trained(table, lesson, taken, counted, key)
-        for tensor in (alone.weight, alone.lower, alone.upper):
-            tensor[:, taken] = trained
-        hits = right(table.net, {WEIGHT: alone.weight}, lesson.x, labels, index)
-        return shares.counted(alone, certain_examples(table.net, alone.region, lesson.x, labels, index, False), hits)
-    deepest = box.lower[:, box.free]
+        return _alone(settings, table, box, lesson, counted, shares, key)
+    step = 2 if table.capped else 1  # ceilings are not meant
+    deepest = box.lower[:, ::step][:, box.free[::step]]
     if bool((deepest.isfinite() & (deepest > -settings.depth)).any()):
         raise InvalidSetting(
             f"depth is {settings.depth}, deeper than the {-float(deepest.max()):g} of the tasks before: use theirs"
         )
+    if table.capped:
+        return learn_voices(settings, table, box, lesson, counted, shares, key)
     fits = _typical_columns(settings, table, box, lesson, counted, key)
     made = _under_a_ceiling(settings, table, box, lesson, fits, shares)
     if made.certified < settings.keep * made.correct and made.unseen_total:
@@ -246,13 +162,33 @@ def learn_by_counting(settings: Counting, table: Table, box: Box, lesson: Lesson
     return made
 
 
+def _alone(
+    settings: Counting, table: Table, box: Box, lesson: Lesson, counted: Tensor, shares: Shares, key: int
+) -> Counted:
+    """A head of its own: nothing else competes, so that logistic regression trains its columns."""
+    if table.capped:
+        raise InvalidSetting("head is 'per-task', where nothing competes, but the net is capped: build one that is not")
+    made = box.clone()
+    labels, index = lesson.labels()
+    heads = sorted({*torch.unique(lesson.y).tolist(), *(lesson.classes or ())})
+    taken = [column for output in heads for column in table.free_columns(box.free, output)]  # none may stay free
+    outputs = torch.tensor([column // table.slots for column in taken], device=lesson.y.device)
+    own = (lesson.y[counted].long()[:, None] == outputs).int().argmax(1)
+    size = table.bag.num_embeddings
+    trained = regressed(lesson.x[counted], own, size, len(taken), settings.fit_rate, key)
+    for tensor in (made.weight, made.lower, made.upper):
+        tensor[:, taken] = trained
+    hits = right(table.net, {WEIGHT: made.weight}, lesson.x, labels, index)
+    return shares.counted(made, certain_examples(table.net, made.region, lesson.x, labels, index, False), hits)
+
+
 def _under_a_ceiling(
     settings: Counting,
     table: Table,
     box: Box,
     lesson: Lesson,
     fits: Mapping[int, tuple[list[int], Tensor]],
-    shares: _Shares,
+    shares: Shares,
 ) -> Counted:
     """Columns taken and the ceiling lowered; a class that could be had only at others' expense is left out."""
     left_out: list[int] = []
@@ -282,16 +218,6 @@ def _divided(examples: int, settings: Counting, key: int, device: torch.device) 
     return ~(watched | unseen), watched, unseen
 
 
-def _free_columns(table: Table, free: Tensor, output: int) -> list[int]:
-    columns = [column for column in table.columns_of(output) if bool(free[column])]
-    if not columns:
-        raise InvalidData(
-            f"output {output} has no free column left, as it was learned before or no room remains: build the net "
-            "with more slots"
-        )
-    return columns
-
-
 def _typical_columns(
     settings: Counting, table: Table, box: Box, lesson: Lesson, counted: Tensor, key: int
 ) -> dict[int, tuple[list[int], Tensor]]:
@@ -299,20 +225,14 @@ def _typical_columns(
     free, size = box.free, table.bag.num_embeddings
     fits = {}
     for output in torch.unique(lesson.y).tolist():
-        columns = _free_columns(table, free, output)[: settings.parts]
+        columns = table.free_columns(free, output)[: settings.parts]
         rows = lesson.x[counted & (lesson.y == output)]
         if not len(rows):
             raise InvalidData(f"output {output} has no example left to count: give more, or hold out fewer")
         parts = _parted(rows, len(columns), size, key_of(key, output))
-        values = [_typical(rows[parts == part], size, settings) for part in range(len(columns))]
+        values = [typical(rows[parts == part], size, settings.cap, settings.depth) for part in range(len(columns))]
         fits[output] = (columns, torch.stack(values, 1).to(box.weight.dtype))
     return fits
-
-
-def _typical(rows: Tensor, size: int, settings: Counting) -> Tensor:
-    """log K P(b) for the examples in ``rows`` [examples, chosen], within [-depth, cap]: [size]."""
-    share = torch.bincount(rows.flatten(), minlength=size).double() / max(len(rows), 1) * (size / rows.shape[1])
-    return share.log().clamp(-settings.depth, settings.cap)
 
 
 def _parted(rows: Tensor, parts: int, size: int, key: int) -> Tensor:
@@ -329,50 +249,6 @@ def _parted(rows: Tensor, parts: int, size: int, key: int) -> Tensor:
         if bool((before == of).all()):
             break
     return of
-
-
-def _trained(table: Table, lesson: Lesson, taken: list[int], counted: Tensor, key: int) -> Tensor:
-    """Columns of a head of its own, [rows, taken]: nothing else competes, so that logistic regression trains them."""
-    rows, y = lesson.x[counted], lesson.y[counted].long()
-    outputs = torch.tensor([column // table.slots for column in taken], device=y.device)
-    labels = (y[:, None] == outputs).int().argmax(1)
-    weight = torch.zeros(table.bag.num_embeddings, len(taken), device=rows.device, requires_grad=True)
-    optimizer = torch.optim.Adam([weight], lr=RATE)
-    for epoch in range(EPOCHS):
-        order = orders(torch.tensor([key_of(key, epoch)]), len(rows))[0].to(rows.device)
-        for batch in torch.split(order, BATCH):
-            with torch.enable_grad():
-                loss = F.cross_entropy(sums(rows[batch], weight) * (SCALE / rows.shape[1]), labels[batch])
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-    return weight.detach()
-
-
-def sums(rows: Tensor, table: Tensor) -> Tensor:
-    """[examples, chosen] of row numbers -> sums of the table's rows, [examples, columns]."""
-    return F.embedding_bag(rows, table, mode="sum")
-
-
-@final
-@dataclass(frozen=True)
-class _Shares:
-    """Which examples stand for what, and whether enough of them are certain."""
-
-    keep: float
-    sure: Tensor
-    watched: Tensor
-    unseen: Tensor
-
-    def enough(self, certain: Tensor, hits: Tensor) -> bool:
-        """Whether ``keep`` of the accuracy is certain among what was not unseen, and among what was watched."""
-        kept = [int(certain[some].sum()) >= self.keep * int(hits[some].sum()) for some in (~self.unseen, self.watched)]
-        return all(kept)
-
-    def counted(self, box: Box, certain: Tensor, hits: Tensor) -> Counted:
-        certain = certain & self.sure
-        unseen = int((certain & self.unseen).sum())
-        return Counted(box, int(certain.sum()), int(hits.sum()), unseen, int(self.unseen.sum()))
 
 
 @final
@@ -397,7 +273,7 @@ class _Attempt:
         self._box, self._free = made, free
         self.hits = right(table.net, {WEIGHT: made.weight}, lesson.x, lesson.y.long())
 
-    def certain_enough(self, shares: _Shares, ways: int) -> Counted | None:
+    def certain_enough(self, shares: Shares, ways: int) -> Counted | None:
         """The highest ceiling under which enough is certain; None where the first ``ways`` down do not lead there.
 
         The last way always ends: what it leads to is returned, kept or not.
@@ -410,7 +286,7 @@ class _Attempt:
                 return shares.counted(box, certain, self.hits)
         return shares.counted(box, certain, self.hits) if ways == 3 else None
 
-    def _lower_and_lower(self, shares: _Shares, ways: int) -> Iterator[Tensor]:
+    def _lower_and_lower(self, shares: Shares, ways: int) -> Iterator[Tensor]:
         """Ceilings [rows]: along each way down the highest that is enough but for rounding, and a little lower."""
         if not bool(self._free.any()):
             yield self._ceiling

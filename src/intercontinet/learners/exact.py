@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, final
 
 import torch
@@ -12,14 +12,16 @@ from torch import Tensor, nn
 
 from intercontinet.bounds import Float32, Network, in_float64
 from intercontinet.certificate import Certificate, check_inside
-from intercontinet.data import Data, check_inputs, check_labels, collect
+from intercontinet.data import Data, check_inputs, check_labels, collect_one
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
 from intercontinet.floor import TaskFloor, floor_of
 from intercontinet.inference import evaluated, examples_at_once, outputs_of
 from intercontinet.interval import Interval
-from intercontinet.learners.counting import Box, Counted, Counting, Table, learn_by_counting, progress_of
+from intercontinet.learners.counting import Counting, learn_by_counting
 from intercontinet.learners.method import Lesson
+from intercontinet.learners.outcome import Counted, progress_of
+from intercontinet.learners.table import Box, Table
 from intercontinet.nets.dictionary import PatchDictionary
 from intercontinet.nets.ferns import Ferns
 from intercontinet.nets.winners import KWinners
@@ -35,7 +37,8 @@ class ExactInterContiNet:
 
     Args:
         model: A frozen encoder, an EmbeddingBag that sums over the rows it chooses, and, where outputs have several
-            columns, a MaxPool1d over them: see :mod:`intercontinet.nets`.
+            columns, a MaxPool1d over them: see :mod:`intercontinet.nets`. Where a Lesser puts ceilings on the sums, as
+            in ``with_table(..., capped=True)``, outputs are trained instead of counted.
         keep: Share of each task's accuracy that must stay certain, on its training set and on the part held out.
         seed: Fixes which examples are held out, and how classes are divided into parts.
         certificate: Where to go on from; the model must lie in its region.
@@ -71,6 +74,7 @@ class ExactInterContiNet:
         self._encoder, self._table, self._name = parts_of(model)
         if certificate is not None:
             check_inside(model, certificate)
+            certificate = replace(certificate, region=certificate.region.with_values(model))
         self.model, self._seed = model, seed
         self.certificate = certificate or Certificate.of(model, self._start(), method="ExactInterContiNet")
 
@@ -110,7 +114,7 @@ class ExactInterContiNet:
         Raises:
             InvalidData: An output has no free column left.
         """
-        x, y = collect(data)
+        x, y = collect_one(data)
         check_inside(self.model, self.certificate)
         check_inputs(x, self._table.bag.weight.device)
         if classes is not None and self.settings.head == "shared":

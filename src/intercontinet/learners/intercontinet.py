@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from intercontinet.certificate import Certificate, check_inside
-from intercontinet.data import Data, check_inputs, check_labels, collect
+from intercontinet.data import Data, check_inputs, check_labels, collect_one
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting, TrainingMode
 from intercontinet.floor import TaskFloor, floor_of
@@ -89,7 +89,8 @@ class InterContiNet:
         state = state_of(model)
         if certificate is not None:
             check_inside(model, certificate)
-            certificate = replace(certificate, region=certificate.region.to(next(iter(state.values())).device))
+            region = certificate.region.to(next(iter(state.values())).device).with_values(model)
+            certificate = replace(certificate, region=region)
         nets = Nets(model, (seed,))
         _check_statistics_rest(model)
         if self.settings.head == "per-task" and nets.network.head is None:
@@ -122,7 +123,7 @@ class InterContiNet:
         Returns:
             The task's floor.
         """
-        x, y = collect(data)
+        x, y = collect_one(data)
         state = state_of(self.model)
         _check_statistics_rest(self.model)
         check_inside(self.model, self.certificate)

@@ -26,11 +26,18 @@ class Settings:
             task's classes are points, trained with the task and frozen after it.
         margins: "joint", the tighter form, or "separate", the paper's, for the worst-case loss and for the floors.
         rigid: How many layers, from the input on, become points once the first task's centres are trained.
-        shift: "scaled" for tanh(mu / eps*), "plain" for tanh(mu).
+        shift: How centres move inside their parent: "scaled" by tanh(mu / eps*), "plain" by tanh(mu), no further than
+            the nearer edge; or "clamped", anywhere in it.
+        edges: "symmetric", one radius for each weight, or "asymmetric", a distance below and one above.
+        aim: What the radii phase minimises: "loss", the worst-case loss while too little is certain, as in the paper;
+            or "volume", that loss less a reward for the logarithm of every distance, steered so that just enough is.
+        worst: The worst-case loss: "entropy", cross-entropy, or "lost", a soft count of the examples that are not
+            certain, which gives up on those that cannot be kept anyway.
+        budgets: How much each layer's room counts, from the input on, where volume is the aim; one for those left out.
         optimizer: "sgd" or "adam", for both phases.
         rate: Learning rate of the centres in the first task.
         later_rate: The same in later tasks; None for the same rate.
-        radii_rate: Learning rate of the radii.
+        radii_rate: Learning rate of the radii; with volume as the aim, of logarithms: 0.06, say.
         centre_epochs: Passes over the data for the centres.
         radii_epochs: Passes for the radii.
         batch_size: Examples a step.
@@ -46,6 +53,10 @@ class Settings:
     margins: Margins = "joint"
     rigid: int = 0
     shift: Shift = "scaled"
+    edges: Literal["symmetric", "asymmetric"] = "symmetric"
+    aim: Literal["loss", "volume"] = "loss"
+    worst: Literal["entropy", "lost"] = "entropy"
+    budgets: tuple[float, ...] = ()
     optimizer: Literal["sgd", "adam"] = "sgd"
     rate: float = 0.1
     later_rate: float | None = None
@@ -66,7 +77,10 @@ class Settings:
         choices = {
             "head": ("shared", "per-task"),
             "margins": ("joint", "separate"),
-            "shift": ("scaled", "plain"),
+            "shift": ("scaled", "plain", "clamped"),
+            "edges": ("symmetric", "asymmetric"),
+            "aim": ("loss", "volume"),
+            "worst": ("entropy", "lost"),
             "optimizer": ("sgd", "adam"),
         }
         for name, allowed in choices.items():
@@ -84,5 +98,10 @@ class Settings:
                 raise InvalidSetting(f"{name} is {value}; it must be a positive number")
         if self.batch_size < 1 or min(self.centre_epochs, self.radii_epochs, self.rigid) < 0:
             raise InvalidSetting("batch_size must be at least 1, and epochs and rigid not negative")
+        numbers = isinstance(self.budgets, tuple) and all(isinstance(budget, (int, float)) for budget in self.budgets)
+        if not numbers or not all(0 <= budget < math.inf for budget in self.budgets):
+            raise InvalidSetting(f"budgets is {self.budgets!r}; it must be a tuple of numbers, none of them negative")
+        if self.aim == "volume" and self.optimizer != "adam":
+            raise InvalidSetting("aim='volume' learns logarithms, which plain gradient steps do not: optimizer='adam'")
         if not math.isfinite(self.radii_start):
             raise InvalidSetting(f"radii_start is {self.radii_start}; it must be a finite number")

@@ -4,6 +4,7 @@ from intercontinet.nets.alexnet import alexnet
 from intercontinet.nets.build import build_net
 from intercontinet.nets.dictionary import PatchDictionary
 from intercontinet.nets.ferns import Ferns, feature_ferns
+from intercontinet.nets.lesser import Lesser
 from intercontinet.nets.mlp import mlp
 from intercontinet.nets.table import build_counting_net, dictionary_net, fern_net, with_table
 from intercontinet.nets.winners import KWinners
@@ -11,6 +12,7 @@ from intercontinet.nets.winners import KWinners
 __all__ = [
     "Ferns",
     "KWinners",
+    "Lesser",
     "PatchDictionary",
     "alexnet",
     "build_counting_net",

@@ -1,4 +1,4 @@
-"""Nets that are learned by counting: a frozen encoder, and a table of one row for each number it may choose."""
+"""Nets for the exact learner: a frozen encoder, and a table of one row for each number it may choose."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.nets.dictionary import PatchDictionary
 from intercontinet.nets.ferns import Ferns, Kind, feature_ferns
+from intercontinet.nets.lesser import Lesser
 from intercontinet.nets.winners import KWinners
 
 _WHOLE, _SHARE = r"[1-9][0-9]*", r"0\.[0-9]*[1-9]|[1-9][0-9]*(?:\.[0-9]+)?"
@@ -23,13 +24,15 @@ _SIZES = {
     "dictionary": (_WHOLE, _WHOLE, _SHARE, _SHARE, _WHOLE, _WHOLE),
 }
 SAMPLE = 5000  # images whose features fix the levels of ferns
+CAPPED = "capped-"
 NAMES = (
     "ferns-GROUPS-TESTS-WINDOW, pairs-GROUPS-TESTS-WINDOW or dictionary-ATOMS-POOL-ACTIVE-SPREAD-GROUPS-TESTS for "
-    "images (ACTIVE in percent), levels-GROUPS-TESTS or winners-UNITS-WINNERS for anything"
+    "images (ACTIVE in percent), levels-GROUPS-TESTS or winners-UNITS-WINNERS for anything; with capped- before it, "
+    "outputs are trained and kept under a ceiling"
 )
 
 
-def with_table(encoder: nn.Module, rows: int, outputs: int, slots: int = 1) -> nn.Sequential:
+def with_table(encoder: nn.Module, rows: int, outputs: int, slots: int = 1, capped: bool = False) -> nn.Sequential:
     """The encoder, a table whose chosen rows are summed, and the maximum over each output's columns.
 
     Args:
@@ -38,14 +41,16 @@ def with_table(encoder: nn.Module, rows: int, outputs: int, slots: int = 1) -> n
         rows: Of the table.
         outputs: Classes.
         slots: Columns an output has: one for every part of its examples, and for every task that brings it again.
+        capped: Whether each column has a second one beside it whose sum it may not rise above. Outputs of such a net
+            are trained, not counted.
 
     >>> with_table(KWinners(4, units=8, winners=2), 8, outputs=3, slots=2)(torch.rand(5, 4)).shape
     torch.Size([5, 3])
     """
-    columns = outputs * slots
+    columns = outputs * slots * (2 if capped else 1)
     layers = list(encoder) if isinstance(encoder, nn.Sequential) else [encoder]
     bag = nn.EmbeddingBag(rows, columns, mode="sum", _weight=torch.zeros(rows, columns))
-    return nn.Sequential(*layers, bag, *([nn.MaxPool1d(slots)] if slots > 1 else []))
+    return nn.Sequential(*layers, bag, *([Lesser()] if capped else []), *([nn.MaxPool1d(slots)] if slots > 1 else []))
 
 
 def fern_net(
@@ -87,12 +92,10 @@ def dictionary_net(
         tests: Of a group.
         seed: Fixes everything that is drawn.
         slots: Columns an output has.
-        options: Of :meth:`~intercontinet.nets.dictionary.PatchDictionary.fitted`: patch, pool, active, spread, patches.
+        options: Of :meth:`~intercontinet.nets.PatchDictionary.fitted`: patch, pool, active, spread, patches.
     """
-    dictionary = PatchDictionary.fitted(images, atoms, seed=seed, **options)
-    sample = dictionary(images[:SAMPLE])
-    ferns = feature_ferns(sample, groups, tests, seed=seed)
-    return with_table(nn.Sequential(dictionary, ferns), ferns.bins, outputs, slots)
+    encoder, rows = _dictionary(images, atoms, groups, tests, seed, **options)
+    return with_table(encoder, rows, outputs, slots)
 
 
 def build_counting_net(name: str, images: Tensor, outputs: int, slots: int, seed: int) -> nn.Sequential:
@@ -101,6 +104,12 @@ def build_counting_net(name: str, images: Tensor, outputs: int, slots: int, seed
     >>> build_counting_net("pairs-5-3-4", torch.rand(9, 1, 8, 8), outputs=2, slots=1, seed=0)[0].kind
     'pair'
     """
+    encoder, rows = _encoder(name.removeprefix(CAPPED), images, seed)
+    return with_table(encoder, rows, outputs, slots, name.startswith(CAPPED))
+
+
+def _encoder(name: str, images: Tensor, seed: int) -> tuple[nn.Module, int]:
+    """What chooses rows, by its name, and how many there are to choose from."""
     kind, *numbers = name.split("-")
     wanted = _SIZES.get(kind, ())
     right = [re.fullmatch(*pair) for pair in zip(wanted, numbers, strict=False)]
@@ -109,11 +118,11 @@ def build_counting_net(name: str, images: Tensor, outputs: int, slots: int, seed
     sizes = [int(float(number)) for number in numbers]
     if kind == "winners":
         units, winners = sizes
-        return with_table(KWinners(images[0].numel(), units, winners, seed), units, outputs, slots)
+        return KWinners(images[0].numel(), units, winners, seed), units
     if kind == "levels":
         groups, tests = sizes
         ferns = feature_ferns(images.flatten(1), groups, tests, seed=seed)
-        return with_table(nn.Sequential(nn.Flatten(), ferns), ferns.bins, outputs, slots)
+        return nn.Sequential(nn.Flatten(), ferns), ferns.bins
     if images.dim() != 4:
         raise InvalidData(
             f"'{name}' is for images, and examples of shape {tuple(images.shape[1:])} are none: use levels-GROUPS-TESTS"
@@ -121,7 +130,16 @@ def build_counting_net(name: str, images: Tensor, outputs: int, slots: int, seed
     if kind == "dictionary":
         atoms, pool, _, _, groups, tests = sizes
         options = {"pool": pool, "active": float(numbers[2]) / 100, "spread": float(numbers[3])}
-        return dictionary_net(images, outputs, atoms, groups, tests, seed, slots, **options)
+        return _dictionary(images, atoms, groups, tests, seed, **options)
     groups, tests, window = sizes
     compared: Kind = "threshold" if kind == "ferns" else "pair"
-    return fern_net(tuple(images.shape[1:]), outputs, groups, tests, window, compared, seed, slots)
+    ferns = Ferns(tuple(images.shape[1:]), groups, tests, window, compared, seed)
+    return ferns, ferns.bins
+
+
+def _dictionary(
+    images: Tensor, atoms: int, groups: int, tests: int, seed: int, **options: Any
+) -> tuple[nn.Module, int]:
+    dictionary = PatchDictionary.fitted(images, atoms, seed=seed, **options)
+    ferns = feature_ferns(dictionary(images[:SAMPLE]), groups, tests, seed=seed)
+    return nn.Sequential(dictionary, ferns), ferns.bins

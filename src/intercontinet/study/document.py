@@ -9,7 +9,8 @@ from pathlib import Path
 
 from intercontinet.errors import InvalidData, WriteError
 from intercontinet.files import write_atomically
-from intercontinet.learners.counting import EPOCHS
+from intercontinet.learners.regression import EPOCHS
+from intercontinet.nets.table import CAPPED
 from intercontinet.report.record import CellKey, Record
 from intercontinet.study import guarantee, tradeoff
 from intercontinet.study.figures import figure3, figure4
@@ -205,11 +206,13 @@ def _seconds(pooled: Iterable[Cell]) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-def _passes(key: CellKey) -> str:
+def _passes(key: CellKey, net: str) -> str:
     """How often a method without a setting of epochs sees an example."""
     if key.method != "exact":
         return "epochs not recorded"
-    return f"heads trained for {EPOCHS} epochs" if key.scenario == "task" else "counted once"
+    if key.scenario == "task":
+        return f"heads trained for {EPOCHS} epochs"
+    return f"columns trained for {EPOCHS} epochs" if net.startswith(CAPPED) else "counted once"
 
 
 def _effort(cell: Cell | None) -> str:
@@ -224,7 +227,7 @@ def _effort(cell: Cell | None) -> str:
     keep = [] if record.keep is None else [f"keep {record.keep:g}"]
     words = [
         f"seed{'s' if len(seeds) > 1 else ''} {numbers}",
-        *(epochs or [_passes(cell.key)]),
+        *(epochs or [_passes(cell.key, record.net)]),
         *keep,
     ]
     return ", ".join([*words, _seconds([cell])])

@@ -22,10 +22,11 @@ from intercontinet.errors import InvalidModel, InvalidSetting
 from intercontinet.floor import TaskFloor
 from intercontinet.inference import answered
 from intercontinet.learners.boxes import region_of
-from intercontinet.learners.counting import WEIGHT, Counting
+from intercontinet.learners.counting import Counting
 from intercontinet.learners.exact import encoded, parts_of
 from intercontinet.learners.method import Lesson, Memory, Method, Nets, diverged
 from intercontinet.learners.plain import Offline
+from intercontinet.learners.table import WEIGHT
 from intercontinet.nets import build_counting_net, build_net
 from intercontinet.region import Region
 from intercontinet.report.record import FORMAT, VERSION
@@ -260,10 +261,11 @@ class Run:
 
     def _tell_left_out(self, memory: Memory, lesson: Lesson) -> None:
         """Outputs that were not learned, which a floor of nothing would hide."""
-        for seed, counts in zip(self.config.seeds, memory.get("left_out", ()), strict=False):
-            if count := int(counts[lesson.index]):
+        for row, seed in enumerate(self.config.seeds):
+            if outputs := left_out(memory, row, lesson.index):
+                names = ", ".join(map(str, outputs))
                 self._say(
-                    f"too little room was left for {count} output(s) of task {lesson.name}, seed {seed}: not learned"
+                    f"too little room was left for output(s) {names} of task {lesson.name}, seed {seed}: not learned"
                 )
 
     def _tell_not_kept(self, lines: Sequence[Line]) -> None:
@@ -307,6 +309,8 @@ class Run:
             "accuracy": floor.accuracy,
             "kept": floor.kept,
         }
+        if outputs := left_out(memory, row, lesson.index):
+            record["left_out"] = outputs
         if floor.unseen_floor is not None:
             record |= {"unseen_certified": unseen[0], "unseen_total": unseen[1], "unseen_floor": floor.unseen_floor}
         return record
@@ -477,6 +481,11 @@ class _Curve:
             self._accuracy[row] = (now[0], now[1])
         current, first = self._accuracy[row]
         return {"current": current, "first": first, "sum_of_radii": self._radii[row]}
+
+
+def left_out(memory: Memory, row: int, index: int) -> list[int]:
+    """Outputs that a seed found no room for in a task."""
+    return memory["left_out"][row, index].nonzero().flatten().tolist() if "left_out" in memory else []
 
 
 def _share(hits: Tensor) -> float:

@@ -1,0 +1,160 @@
+r"""Classes learned by training, under a ceiling on their sums: whatever comes later cannot be louder than that.
+
+In a capped net column k says :math:`s_k(x) = \sum_{b \in B(x)} W_{b,k}`, and its voice is :math:`\min(s_k(x), c_k)`,
+where the ceiling :math:`c_k` is the sum of a second column, the same in every row. Each of a task's columns is trained
+by logistic regression to tell its class from the task's others, and nothing else limits its weights: it is the sum that
+is limited. A voice is loud only where its class is told clearly from the others, which examples of classes that were
+never seen seldom bring about. To that is added how typical an example is of the class, by counts.
+
+What is learned stays as it is. All free columns have one ceiling, and whatever weights below it. After each task it
+falls to the highest c for which ``keep`` of the examples that are right have an own voice above c: a quantile. Voices
+of later tasks are multiplied so that a share ``at_ceiling`` of their examples reaches the ceiling that they find; below
+zero nothing is heard, and the task is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from intercontinet.errors import InvalidData, InvalidSetting
+from intercontinet.floor import certain_examples
+from intercontinet.inference import right
+from intercontinet.learners.method import Lesson
+from intercontinet.learners.outcome import Counted, Shares
+from intercontinet.learners.regression import regressed
+from intercontinet.learners.table import WEIGHT, Box, Table, sums, typical
+
+if TYPE_CHECKING:
+    from intercontinet.learners.counting import Counting
+
+SPARE = 2.0  # standard deviations by which the unseen examples may fall short of the others without breaking a promise
+LOWER = (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)  # by how much, where rounding made too few certain
+
+
+def learn_voices(
+    settings: Counting, table: Table, box: Box, lesson: Lesson, counted: Tensor, shares: Shares, key: int
+) -> Counted:
+    """Train the outputs of one task, then lower the ceiling of all free columns until the task is certain.
+
+    Args:
+        settings: How.
+        table: A capped one.
+        box: Where the tasks before have left it; not changed.
+        lesson: The task; its examples are rows, [examples, chosen].
+        counted: Which of them are trained on, [examples].
+        shares: Which are watched and unseen.
+        key: Fixes the order of training.
+    """
+    if settings.parts > 1:
+        raise InvalidSetting(f"parts is {settings.parts}, but columns of a capped net are trained: leave it out")
+    made = _with_voices(settings, table, box, lesson, counted, shares, key)
+    done = _under_a_ceiling(settings, table, made, lesson, shares)
+    if done.certified < settings.keep * done.correct and done.unseen_total:
+        # The promise is for all examples: where the unseen ones break it, they must be watched, and are unseen no more.
+        none = torch.zeros_like(shares.unseen)
+        done = _under_a_ceiling(settings, table, made, lesson, replace(shares, unseen=none))
+    return done
+
+
+def _with_voices(
+    settings: Counting, table: Table, box: Box, lesson: Lesson, counted: Tensor, shares: Shares, key: int
+) -> Box:
+    """The task's columns trained and made points, if they can be heard under the ceiling there is; all edges finite."""
+    free = box.free.view(-1, 2)[:, 0]
+    outputs = torch.unique(lesson.y)
+    if len(outputs) < 2:
+        raise InvalidData(
+            f"task '{lesson.name}' has one class only, and a capped net learns to tell classes apart: give at least "
+            "two, or build the net without capped"
+        )
+    taken = [table.free_columns(free, output)[0] for output in outputs.tolist()]
+    labels = (lesson.y[:, None] == outputs).int().argmax(1)
+    if len(torch.unique(labels[counted])) < len(outputs):
+        raise InvalidData(f"task '{lesson.name}': a class has no example left to train on: give more, hold out fewer")
+    guides = shares.watched if bool(shares.watched.any()) else counted
+    values = _trained(settings, table.bag.num_embeddings, lesson.x, labels, counted, guides, key)
+    ceiling = min(float(box.upper[0, 2 * taken[0] + 1]), settings.depth)  # of a row; all free columns are alike
+    if not bool(box.free.all()):
+        level = _level(values, lesson.x[guides], labels[guides], settings.at_ceiling)
+        heard = min(ceiling, level) > 0
+        taken, values = (taken, values * (ceiling / level)) if heard else ([], values)
+    apart = 8 * (lesson.x.shape[1] + 4) * 2.0**-24  # more than rounding: no two voices at the ceiling are the same
+    made = box.clone()
+    made.weight[:, box.free] = made.lower[:, box.free] = box.lower[:, box.free].clamp(min=-settings.depth)
+    made.upper[:, box.free] = made.upper[:, box.free].clamp(max=settings.depth)
+    for place, column in enumerate(taken):
+        for tensor in (made.weight, made.lower, made.upper):
+            tensor[:, 2 * column] = values[:, place].clamp(-settings.depth, settings.depth)
+            tensor[:, 2 * column + 1] = ceiling * (1 - place * apart)
+    return made
+
+
+def _trained(
+    settings: Counting, size: int, rows: Tensor, labels: Tensor, counted: Tensor, guides: Tensor, key: int
+) -> Tensor:
+    """What each class's column says, [size, classes]: a lead over the others, and how typical an example is."""
+    classes = int(labels.max()) + 1
+    values = regressed(rows[counted], labels[counted], size, classes, settings.fit_rate, key, each=True)
+    watched = rows[guides], labels[guides]
+    level, before = (_level(values, *watched, share) for share in (settings.at_ceiling, settings.keep))
+    for place in range(classes):
+        counts = typical(rows[counted & (labels == place)], size, settings.cap, settings.depth).to(values.dtype)
+        own = rows[guides & (labels == place)]
+        usual = sums(own, counts[:, None]).mean() / rows.shape[1] if len(own) else 0.0
+        values[:, place] += settings.typical * max(level, 0.0) * (counts - usual)
+    return values + (before - _level(values, *watched, settings.keep))  # how loud they are on the whole stays the same
+
+
+def _level(values: Tensor, rows: Tensor, labels: Tensor, share: float) -> float:
+    """What a row adds, on average, to the own voice that so many of the examples that are right reach."""
+    said = sums(rows, values)
+    loud = said.gather(1, labels[:, None]).squeeze(1)[said.argmax(1) == labels]
+    return float(loud.quantile(1 - share)) / rows.shape[1] if len(loud) else 0.0
+
+
+def _under_a_ceiling(settings: Counting, table: Table, box: Box, lesson: Lesson, shares: Shares) -> Counted:
+    """The highest ceiling of the free columns under which enough is certain."""
+    y = lesson.y.long()
+    hits = right(table.net, {WEIGHT: box.weight}, lesson.x, y)
+    ceilings = box.free & (torch.arange(table.columns, device=y.device) % 2 == 1)
+    made = box.clone()
+    for ceiling in _lower_and_lower(settings, table, box, lesson, hits, shares):
+        made.upper[:, ceilings] = box.upper[:, ceilings].clamp(max=ceiling)
+        if ceiling > 0:  # what later ceilings need, and no more: sums round by their largest weights
+            made.lower[:, ceilings] = made.weight[:, ceilings] = box.lower[:, ceilings].clamp(min=-ceiling)
+        certain = certain_examples(table.net, made.region, lesson.x, y, None, False)
+        if not bool(ceilings.any()) or shares.enough(certain & shares.sure, hits):
+            break
+    done = shares.counted(made, certain, hits)
+    seen = torch.unique(lesson.y[hits & ~shares.unseen]).tolist()
+    return replace(done, left_out=tuple(output for output in torch.unique(y).tolist() if output not in seen))
+
+
+def _lower_and_lower(
+    settings: Counting, table: Table, box: Box, lesson: Lesson, hits: Tensor, shares: Shares
+) -> Iterator[float]:
+    """Ceilings of a row: the highest that is enough but for rounding, a little lower, and the lowest there is."""
+    labels, chosen = lesson.y.long()[:, None], lesson.x.shape[1]
+    own = table.outputs(sums(lesson.x, box.weight)).gather(1, labels).squeeze(1)
+    known = torch.where(box.free, 0.0, box.weight.abs())[:, ::2]
+    size = sums(lesson.x, known).view(len(labels), -1, table.slots).amax(2).gather(1, labels).squeeze(1)
+    own = own - 1.5 * (chosen + 4) * 2.0**-24 * size  # what sound bounds and this sum may lose
+    lowest = float(box.lower[:, 1::2].min())  # of a ceiling; learned ones are no lower
+    highest = math.inf
+    luck = SPARE * math.sqrt(shares.keep * (1 - shares.keep) * int(shares.unseen.sum()))
+    for some, spare in ((~shares.unseen, luck), (shares.watched, 0.0)):
+        right_ones = int(hits[some].sum())
+        needed = min(math.ceil(shares.keep * right_ones + spare), right_ones)
+        voices = own[hits & shares.sure & some].sort(descending=True).values
+        if needed:
+            highest = min(highest, float(voices[needed - 1]) if needed <= len(voices) else -math.inf)
+    highest /= chosen
+    if abs(highest) < math.inf:
+        yield from (max(highest - less * abs(highest), lowest) for less in LOWER)
+    yield settings.depth if highest == math.inf else lowest
