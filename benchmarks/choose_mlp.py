@@ -13,6 +13,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from intercontinet.tasks import Stream, stream
 JOINT: dict[str, Any] = {"margins": "joint"}
 WIDENED = {**JOINT, "widen": True}
 ASYMMETRIC = {**WIDENED, "edges": "asymmetric", "shift": "clamped"}
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, Mapping[str, Any]] = {
     "preset": {},
     "joint": JOINT,
     "widened": WIDENED,

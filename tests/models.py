@@ -159,7 +159,7 @@ class Mixer(nn.Module):
 
 
 class Text(nn.Module):
-    """The mean of the words that are not padding (number 0), beside a bag of all: [batch, words] -> [batch, classes]."""
+    """The mean of the words that are not padding (0), beside a bag of all: [batch, words] -> [batch, classes]."""
 
     def __init__(self, classes: int = 3, words: int = 12, features: int = 5) -> None:
         super().__init__()

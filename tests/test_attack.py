@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,3 +175,59 @@ def test_a_start_that_leads_nowhere_ends() -> None:
     runs.clear()
     icn.attack(model, icn.Region.around(model, 0.0), data)
     assert len(runs) == 3, "one point: its outputs, one look and one count"
+
+
+def test_numbers_are_pushed_out_of_their_tolerance() -> None:
+    model, x = mlp(outputs=1), torch.randn(40, 2)
+    data = x, model(x).detach()
+    criterion = icn.regression(0.1)
+    tight, wide = (icn.Region.around(model, radius) for radius in (1e-4, 0.2))
+    assert icn.attack(model, tight, data, criterion=criterion).accuracy == 1.0
+    found = icn.attack(model, wide, data, criterion=criterion)
+    floor = icn.certify(model, wide, data, criterion=criterion)
+    assert floor.floor <= found.accuracy < 0.3 and wide.contains(found.weights)
+    off = (functional_call(model, found.weights, (x,)).double() - data[1].double()).abs().squeeze(1)
+    assert int((off <= 0.1).sum()) / 40 == found.accuracy
+
+
+def test_labels_are_turned_over() -> None:
+    model, x = mlp(outputs=3), torch.randn(40, 2)
+    y = (model(x) > 0).long()
+    region = icn.Region.around(model, 0.1)
+    found = icn.attack(model, region, (x, y), criterion=icn.multi_label())
+    assert icn.certify(model, region, (x, y), criterion=icn.multi_label()).floor <= found.accuracy < 0.8
+    right = ((functional_call(model, found.weights, (x,)) > 0) == (y > 0)).all(1)
+    assert int(right.sum()) / 40 == found.accuracy
+
+
+def test_a_criterion_that_only_says_yes_or_no_leaves_corners_to_try() -> None:
+    model, x = mlp(outputs=1), torch.randn(40, 2)
+    data = x, model(x).detach()
+    exact = icn.regression(0.1)
+    blunt = icn.Criterion("blunt", lambda out, y: torch.where(exact.slack(out, y) >= 0, 1.0, -1.0))
+    region = icn.Region.around(model, 0.3)
+    found = icn.attack(model, region, data, criterion=blunt)
+    assert icn.certify(model, region, data, criterion=blunt).floor <= found.accuracy < 1.0
+
+
+class Sum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(2, 2), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.one(x) + self.two(z)
+        return out
+
+
+def test_a_region_from_a_file_and_several_inputs(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Sum(), (torch.randn(40, 2), torch.randn(40, 3))
+    y = model(*x).argmax(1)
+    region = icn.Region.around(model, {"two.weight": 0.3})
+    icn.Certificate.of(model, region, [icn.certify(model, region, (x, y))]).save(tmp_path / "sum.icn")
+    loaded = icn.Certificate.load(tmp_path / "sum.icn").region
+    assert loaded.frozen.keys() == {"one.weight", "one.bias", "two.bias"}
+    found, known = (icn.attack(model, box, (x, y), batch_size=16) for box in (loaded, region))
+    assert found.accuracy == known.accuracy < 1.0 and same(found.weights, known.weights)
+    assert torch.equal(found.weights["one.weight"], model.one.weight)

@@ -66,6 +66,8 @@ def attack(
         batch_size: Examples per step, drawn anew each time where there are more.
         criterion: What counts as right, where it is not a class, as in :func:`~intercontinet.certify`.
     """
+    if torch.is_inference_mode_enabled():
+        raise InvalidSetting("an attack follows gradients, which torch.inference_mode() forbids: call it outside")
     if starts < 1 or steps < 0 or batch_size < 1:
         raise InvalidSetting("starts and batch_size must be at least 1, and steps not negative")
     region = region.with_values(model)
@@ -97,7 +99,9 @@ def worst_found(
         free = {name: weights[name].clone().requires_grad_() for name in box.movable}
         with evaluated(model), torch.enable_grad():
             loss, share = _loss(model, {**weights, **free}, some, soft_count)
-            grads = torch.autograd.grad(loss, list(free.values()), allow_unused=True)
+            grads: Sequence[Tensor | None] = [None] * len(free)  # where a criterion only says yes or no
+            if loss.requires_grad:
+                grads = torch.autograd.grad(loss, list(free.values()), allow_unused=True)
         pairs = zip(free, grads, strict=True)
         direction = {name: torch.zeros_like(free[name]) if grad is None else grad for name, grad in pairs}
         return direction, share

@@ -350,13 +350,15 @@ app.command()(commands.attack)
 def verify(
     weights: Annotated[Path, typer.Argument(help="A state dict as .safetensors.")],
     certificate: Annotated[Path, typer.Argument(help="The .icn file that makes the promise.")],
+    model: Annotated[
+        str | None,
+        typer.Option(help="package.module:factory, to check the architecture too, of which weights alone do not tell."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")] = False,
 ) -> None:
     """Check that weights lie in a certified region, so that every floor holds. Needs no data and no model code."""
-    from intercontinet.stream import verify_files
-
     try:
-        verdict = verify_files(weights, certificate)
+        verdict = _verified(weights, certificate, model)
     except InterContiNetError as error:
         if as_json:
             typer.echo(_outcome(error))
@@ -364,12 +366,23 @@ def verify(
     if as_json:
         typer.echo(_outcome(verdict))
         return
-    headline, *_, alone = str(verdict).splitlines()
+    headline, *_, last = str(verdict).splitlines()
     typer.echo(headline)
     for floor in verdict.floors:
         line = "".join(letter if letter.isprintable() else "?" for letter in str(floor))  # a file may hold anything
         typer.secho(f"  {line}", fg=None if floor.kept else "red")
-    typer.echo(alone)
+    typer.echo(last if verdict.weights_alone else "Checked: architecture, names, shapes and edges.")
+
+
+def _verified(weights: Path, certificate: Path, model: str | None) -> Verdict:
+    if model is None:
+        from intercontinet.stream import verify_files
+
+        return verify_files(weights, certificate)
+    from intercontinet.certificate import verify as verify_model
+    from intercontinet.release import built
+
+    return verify_model(built(model, weights), certificate)
 
 
 def _outcome(found: Verdict | InterContiNetError) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from intercontinet.errors import CertificateError, InvalidSetting
+from intercontinet.errors import InterContiNetError, InvalidSetting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +66,9 @@ def protect(
     attacked: Annotated[
         bool, typer.Option("--attack/--no-attack", help="Look for the worst weights inside, and record them.")
     ] = True,
-    steps: Annotated[int, typer.Option(help="Steps of the search for a larger region.")] = 100,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of the search for a larger region; 100, unless --seconds says how long.")
+    ] = None,
     seconds: Annotated[float | None, typer.Option(help="Take no more steps after this time.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the certificate that --out holds.")] = False,
     seed: Annotated[int, typer.Option(help="Makes the search reproducible.")] = 0,
@@ -72,59 +76,62 @@ def protect(
 ) -> None:
     """Find a large region round a trained model in which a share of what it gets right is certain."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from intercontinet.certificate import Certificate
     from intercontinet.protect import protect as search
+    from intercontinet.question import movable_in
     from intercontinet.release import built, criterion_of, examples
 
-    _check_out(out, resume)
-    net = built(model, weights)
     console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn())
-    chosen: Any = plastic or "all"
-    if plastic and len(plastic) == 1:
-        chosen = plastic[0]
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
-        row = bars.add_task("measuring the model", total=max(steps, 1))
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    bars = Progress(*columns, console=console, disable=not console.is_terminal)
+    row = bars.add_task("measuring the model", total=None)
 
-        def listen(heard: Protecting) -> None:
-            words = f"step {heard.step}/{heard.steps}  mean radius {heard.mean_radius:.2g}  certain {heard.certain:.1%}"
-            bars.update(row, completed=heard.step, description=words)
-            if heard.certificate is not None:
-                heard.certificate.save(out)
+    def listen(heard: Protecting) -> None:
+        words = f"step {heard.step}  mean radius {heard.mean_radius:.2g}  certain {heard.certain:.1%}"
+        done, total = (heard.seconds, seconds) if heard.steps is None else (heard.step, max(heard.steps, 1))
+        bars.update(row, completed=done, total=total, description=words)
+        if heard.certificate is not None:
+            heard.certificate.save(out)
 
-        try:
-            certificate = search(
-                net,
-                examples(data),
-                keep,
-                plastic=chosen,
-                within=None if within is None else Certificate.load(within),
-                task=task or data.stem,
-                criterion=criterion_of(tolerance, labels),
-                drift=drift,
-                unseen=None if unseen is None else examples(unseen),
-                challenge=attacked,
-                steps=steps,
-                seconds=seconds,
-                start=Certificate.load(out) if resume else None,
-                seed=seed,
-                listen=listen,
-            )
-        except KeyboardInterrupt:
-            bars.stop()
-            left = f"{out} holds the best region so far" if out.exists() else "nothing was written"
-            console.print(f"[red]Interrupted[/]: {left}; the same command with --resume goes on from it.")
-            raise typer.Exit(130) from None
-    certificate.save(out)
+    with _reporting(as_json, lambda: _left(out)), bars:
+        if resume and not out.exists():
+            raise InvalidSetting(f"--resume: there is no {out} to go on from")
+        if not resume:
+            _check_new(out, "choose another --out, go on with --resume, or remove it")
+        chosen: Any = plastic or "all"
+        certificate = search(
+            built(model, weights),
+            examples(data),
+            keep,
+            plastic=chosen,
+            within=None if within is None else Certificate.load(within),
+            task=task or data.stem,
+            criterion=criterion_of(tolerance, labels),
+            drift=drift,
+            unseen=None if unseen is None else examples(unseen),
+            challenge=attacked,
+            steps=steps,
+            seconds=seconds,
+            start=Certificate.load(out) if resume else None,
+            seed=seed,
+            listen=listen,
+        )
+        certificate.save(out)
     if as_json:
-        size = certificate.region.size()
+        size = certificate.region.size(tuple(movable_in(certificate.region)))
         region = {"entries": size.entries, "mean_radius": size.mean_radius, "log_volume": size.log_volume}
         typer.echo(json.dumps({"certificate": str(out), "floors": floors_of(certificate.tasks), "region": region}))
         return
     console_for_pages().print(floor_table(certificate.tasks))
     typer.echo(f"Wrote {out}. Ship it beside the weights; hold updates against it with: intercontinet verify NEW {out}")
+
+
+def _left(out: Path) -> str:
+    if out.exists():
+        return f"{out} holds the best region so far, and the same command with --resume goes on from it"
+    return "nothing was written"
 
 
 def update(
@@ -149,31 +156,32 @@ def update(
     from intercontinet.release import built, criterion_of, examples
     from intercontinet.release import update as train
 
-    promise = Certificate.load(certificate)
-    net = built(model, weights)
-    verify(net, promise)
-    new, criterion = examples(data), criterion_of(tolerance, labels)
-    question = Question.of(net, new, new[1].device, None, criterion)
-    before = float(question.right(net, {}).double().mean())
-
     def listen(epoch: int, loss: float) -> None:
         typer.echo(f"epoch {epoch}/{epochs}: loss {loss:.4g}", err=True)
 
-    train(
-        net,
-        new,
-        promise.region,
-        criterion,
-        epochs=epochs,
-        rate=rate,
-        batch=batch,
-        optimizer=optimizer,
-        seed=seed,
-        listen=listen,
-    )
-    verdict = verify(net, promise)
-    after = float(question.right(net, {}).double().mean())
-    save_weights(net, out)
+    with _reporting(as_json):
+        _check_new(out)
+        promise = Certificate.load(certificate)
+        net = built(model, weights)
+        verify(net, promise)
+        new, criterion = examples(data), criterion_of(tolerance, labels)
+        question = Question.of(net, new, new[1].device, None, criterion)
+        before = float(question.right(net, {}).double().mean())
+        train(
+            net,
+            new,
+            promise.region,
+            criterion,
+            epochs=epochs,
+            rate=rate,
+            batch=batch,
+            optimizer=optimizer,
+            seed=seed,
+            listen=listen,
+        )
+        verdict = verify(net, promise)
+        after = float(question.right(net, {}).double().mean())
+        save_weights(net, out)
     if as_json:
         floors = floors_of(verdict.floors)
         typer.echo(json.dumps({"weights": str(out), "before": before, "after": after, "floors": floors}))
@@ -201,18 +209,28 @@ def attack(
     from intercontinet.files import save_weights
     from intercontinet.release import built, criterion_of, examples
 
-    promise = Certificate.load(certificate)
-    net = built(model, weights)
-    verify(net, promise)
-    x, y = examples(data)
-    known = fingerprint(x, y)
-    floor = next((floor for floor in promise.tasks if floor.data == known), None)
-    classes = None if floor is None else floor.classes
-    criterion = criterion_of(tolerance, labels)
-    worst = hunt(net, promise.region, (x, y), seed, classes=classes, starts=starts, steps=steps, criterion=criterion)
-    if out is not None:
-        net.load_state_dict(worst.weights)
-        save_weights(net, out)
+    with _reporting(as_json):
+        if out is not None:
+            _check_new(out)
+        promise = Certificate.load(certificate)
+        net = built(model, weights)
+        verify(net, promise)
+        x, y = examples(data)
+        criterion, known = criterion_of(tolerance, labels), fingerprint(x, y)
+        about = [floor for floor in promise.tasks if floor.data == known]
+        floor = max(about, key=lambda floor: floor.certified, default=None)
+        asked = "classification" if criterion is None else criterion.name
+        if floor is not None and floor.criterion != asked:
+            raise InvalidSetting(
+                f"the floor of these examples speaks of {floor.criterion}, and the options of {asked}: give those that "
+                "it was made with"
+            )
+        classes = None if floor is None else floor.classes
+        region = promise.region
+        worst = hunt(net, region, (x, y), seed, classes=classes, starts=starts, steps=steps, criterion=criterion)
+        if out is not None:
+            net.load_state_dict(worst.weights)
+            save_weights(net, out)
     found = round(worst.accuracy * len(y))
     broken = floor is not None and found < floor.certified
     if as_json:
@@ -225,7 +243,22 @@ def attack(
         else:
             typer.echo(f"Certified: {floor}")
     if broken:
-        raise CertificateError("an attack got below a certified floor: the certificate is wrong. Please report this")
+        typer.secho("An attack got below a certified floor: it does not hold. Please report this.", fg="red", err=True)
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _reporting(as_json: bool, left: Callable[[], str] = lambda: "nothing was written") -> Iterator[None]:
+    """Errors for machines too, where they are asked for; and Ctrl-C, which is no violation."""
+    try:
+        yield
+    except InterContiNetError as error:
+        if as_json:
+            typer.echo(json.dumps({"error": str(error)}))
+        raise
+    except KeyboardInterrupt:
+        typer.secho(f"Interrupted: {left()}.", fg="red", err=True)
+        raise typer.Exit(130) from None
 
 
 def floors_of(floors: Any) -> list[dict[str, Any]]:
@@ -238,7 +271,7 @@ def floor_table(floors: tuple[TaskFloor, ...]) -> Table:
     """Floors for people: certified, held-out, under attack, actual, and what cannot change."""
     from rich.table import Table
 
-    table = Table("task", "right today", "certain", "unseen, at least", "under attack", "cannot change")
+    table = Table("task", "accuracy", "certain", "unseen, at least", "under attack", "cannot change")
     for floor in floors:
         unseen = floor.unseen_floor
         table.add_row(
@@ -253,9 +286,7 @@ def floor_table(floors: tuple[TaskFloor, ...]) -> Table:
     return table
 
 
-def _check_out(out: Path, resume: bool) -> None:
-    """A certificate that others rely on is not overwritten by a slip."""
-    if resume and not out.exists():
-        raise InvalidSetting(f"--resume: there is no {out} to go on from")
-    if out.exists() and not resume:
-        raise InvalidSetting(f"{out} is there already: choose another --out, go on with --resume, or remove it")
+def _check_new(out: Path, way_out: str = "choose another --out, or remove it") -> None:
+    """What others may rely on is not overwritten by a slip."""
+    if out.exists():
+        raise InvalidSetting(f"{out} is there already: {way_out}")

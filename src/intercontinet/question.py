@@ -64,7 +64,13 @@ class Question:
             )
         if y.is_floating_point() and not bool(torch.isfinite(y).all()):
             raise InvalidData("a target is NaN or infinite: remove or repair it")
-        meets(criterion, all_outputs(model, {}, rows(x, slice(1))), y[:1])  # complains of shapes now
+        out = all_outputs(model, {}, rows(x, slice(1)))
+        meets(criterion, out, y[:1])  # complains of shapes now
+        if not criterion.slack(Interval.point(out.double()), y[:1]).is_floating_point():
+            raise InvalidData(
+                f"the slack of criterion '{criterion.name}' is no real number: true and false are both 'not negative'. "
+                "Give how far an output is from being wrong, below zero where it is"
+            )
         return cls(x, y, None, criterion, joint)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from intercontinet.data import Inputs, rows
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
 from intercontinet.files import load_weights
 from intercontinet.keep_inside import keep_inside
-from intercontinet.region import Region, nearest
+from intercontinet.question import movable_in
+from intercontinet.region import Region, nearest, second_names
 from intercontinet.tasks.own import load_arrays, read_images
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
@@ -41,22 +42,51 @@ def built(spec: str, weights: Path) -> nn.Module:
         sys.path.insert(0, here)
     try:
         home = importlib.import_module(place)
-    except ImportError as error:
-        raise InvalidSetting(f"cannot import '{place}' from {Path.cwd()} or the installed packages: {error}") from error
+    except Exception as error:  # whatever the module does as it is imported
+        why = f"{type(error).__name__}: {_line(error)}"
+        raise InvalidSetting(f"cannot import '{place}' from {Path.cwd()} or the installed packages: {why}") from error
     factory = getattr(home, name, None)
     if not callable(factory):
         raise InvalidSetting(f"'{place}' has no function '{name}'{nearest(name, vars(home))}")
     try:
         model = factory()
     except Exception as error:
-        raise InvalidSetting(f"{spec} fails: {type(error).__name__}: {error}") from error
+        raise InvalidSetting(f"{spec} fails: {type(error).__name__}: {_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise InvalidSetting(f"{spec} makes a {type(model).__name__}: it must return an nn.Module")
+    state, own = load_weights(weights), model.state_dict()
     try:
-        model.load_state_dict(load_weights(weights))
-    except RuntimeError as error:
-        raise InvalidModel(f"the weights in {weights} do not fit {spec}: {error}") from error
+        _check_fits(state, own, second_names(model))
+        model.load_state_dict(state, strict=False)
+    except (InvalidModel, RuntimeError) as error:
+        raise InvalidModel(f"the weights in {weights} do not fit {spec}: {_line(error)}") from error
     return model.eval()
+
+
+def _check_fits(state: Mapping[str, Tensor], model: Mapping[str, Tensor], tied: Mapping[str, str]) -> None:
+    """Names, shapes and types must agree; a parameter with several names may come under the first alone."""
+    for name, tensor in model.items():
+        if name not in state:
+            if tied.get(name) in state:
+                continue
+            raise InvalidModel(f"the file lacks '{name}'{nearest(name, state.keys() - model.keys())}")
+        if state[name].shape != tensor.shape or state[name].dtype != tensor.dtype:
+            shapes = f"{_kind(state[name])} in the file and {_kind(tensor)} in the model"
+            raise InvalidModel(f"'{name}' is {shapes}")
+    for name in state:
+        if name not in model:
+            raise InvalidModel(f"the model lacks '{name}'{nearest(name, model)}")
+    for name, first in tied.items():
+        if name in state and not torch.equal(state[name], state[first]):
+            raise InvalidModel(f"'{name}' and '{first}' are one parameter in the model, and differ in the file")
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def examples(path: Path) -> tuple[Inputs, Tensor]:
@@ -70,7 +100,7 @@ def examples(path: Path) -> tuple[Inputs, Tensor]:
     arrays = load_arrays(path)
     if "y" not in arrays or not ({"x", "x0"} & arrays.keys()):
         raise InvalidData(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}: save x (or x0, x1, ...) and y in it")
-    names = ["x"] if "x" in arrays else sorted((n for n in arrays if n[0] == "x"), key=lambda n: (len(n), n))
+    names = ["x"] if "x" in arrays else [f"x{i}" for i in range(len(arrays)) if f"x{i}" in arrays]
     inputs = tuple(_tensor(path, name, arrays[name], bytes_are_pixels=True) for name in names)
     return inputs[0] if names == ["x"] else inputs, _tensor(path, "y", arrays["y"], bytes_are_pixels=False)
 
@@ -120,9 +150,14 @@ def update(
     if epochs < 1 or batch < 1 or not rate > 0:
         raise InvalidSetting("epochs and batch must be at least 1, and the rate above 0")
     x, y = data
-    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    free = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    moving = [free[name] for name in movable_in(region) if name in free]
+    if not moving:
+        raise InvalidSetting("every parameter is frozen, in the region or in the model: there is nothing to train")
     training = OPTIMIZERS[optimizer](moving, lr=rate)
     generator = torch.Generator().manual_seed(seed)
+    for parameter in free.values():  # of what is frozen, no gradient is worth computing
+        parameter.requires_grad_(any(parameter is one for one in moving))
     model.train()
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._NormBase):
@@ -141,6 +176,8 @@ def update(
                 listen(epoch, total / len(y))
     finally:
         model.eval()
+        for parameter in free.values():
+            parameter.requires_grad_()
 
 
 def _loss(out: Tensor, y: Tensor, criterion: Criterion | None) -> Tensor:

@@ -75,9 +75,7 @@ def negate(arithmetic: Arithmetic, x: Interval) -> Interval:
 
 @function("mul")
 def multiply(arithmetic: Arithmetic, x: Value, other: Value) -> Interval:
-    """The smallest and the largest of the four corners; a value times itself is a square."""
-    if x is other and isinstance(x, Interval):
-        return power(arithmetic, x)
+    """The smallest and the largest of the four corners."""
     a, b = _both(x, other)
     nonnegative = a.nonnegative and b.nonnegative
     if a.is_point and b.is_point:

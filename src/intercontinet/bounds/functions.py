@@ -62,6 +62,8 @@ OF_CONSTANTS = (MOVING | CONVERTING | READING | DROPPING) - {"array", "numpy"} |
     bitwise_or isinf isnan isfinite where masked_fill setitem pad cat stack neg abs minimum maximum amax amin fill zero
     copy long sign signbit one_hot"""
 )
+# Single operations, which are rounded alike everywhere: of whole numbers, they are known to the last bit.
+OF_WHOLE_NUMBERS = _words("add sub rsub mul")
 
 
 def plain_name(func: Callable[..., Any]) -> str:
@@ -89,19 +91,20 @@ _SPELLINGS = {
 }  # fmt: skip
 
 
-def writes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call may change its first argument, or ``out``, in place.
+def written(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What a call may change in place: its first argument, by its name or a flag, or ``out``.
 
-    >>> writes(torch.Tensor.add_, (), {}), writes(torch.Tensor.add, (), {}), writes(torch.relu, (), {"out": None})
-    (True, False, True)
+    >>> written(torch.Tensor.add_, (1, 2), {}), written(torch.add, (1, 2), {}), written(torch.add, (1, 2), {"out": 3})
+    (((1,), None), ((), None), ((), 3))
     """
     name = str(getattr(func, "__name__", ""))
     if name.startswith("__"):
-        return name in ("__setitem__", "__set__", "__delete__") or (
+        changes = name in ("__setitem__", "__set__", "__delete__") or (
             name.startswith("__i") and name not in ("__index__", "__int__", "__invert__", "__iter__")
         )
-    flagged = kwargs.get("inplace", False) or any(arg is True for arg in args[1:])
-    return name.endswith("_") or bool(flagged) or "out" in kwargs
+    else:
+        changes = name.endswith("_") or bool(kwargs.get("inplace")) or any(arg is True for arg in args[1:])
+    return args[:1] if changes else (), kwargs.get("out")
 
 
 def draws(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ every batch moves it. LayerNorm, GroupNorm, InstanceNorm and RMSNorm divide by w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import log, prod
 from typing import Any
 
 import torch
@@ -104,7 +104,7 @@ def layer_norm(
     ways = len(normalized_shape)
     flat = moved(lambda t: t.flatten(-ways), x)
     out = moved(lambda t: t.reshape(x.shape), standardised(arithmetic, flat, eps))
-    return _scaled(arithmetic, out, weight, bias)
+    return _scaled(arithmetic, out, weight, bias, x, eps)
 
 
 @function("group_norm")
@@ -125,7 +125,7 @@ def group_norm(
         shape = (1, -1, *[1] * (len(x.shape) - 2))
         return None if values is None else moved(lambda t: t.reshape(shape), values)
 
-    return _scaled(arithmetic, out, column(weight), column(bias))
+    return _scaled(arithmetic, out, column(weight), column(bias), x, eps)
 
 
 @function("instance_norm")
@@ -141,7 +141,7 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> Interval:
     """[batch, channels, ...] -> the same, each channel by itself."""
-    if not use_input_stats:
+    if not use_input_stats or running_mean is not None:
         raise UnsupportedLayer("InstanceNorm with saved statistics has no rule: use track_running_stats=False")
     return group_norm(arithmetic, x, x.shape[1], weight, bias, eps)
 
@@ -172,6 +172,7 @@ def rms_norm(
 
     out = Interval(edge(low, low > 0), edge(up, up < 0), x.nonnegative)
     safe = most_square.amax(-1, keepdim=True) * count <= LARGEST
+    safe = safe & (least_square.mean(-1, keepdim=True) + small >= 1024 * SMALLEST)  # else squares may all be flushed
     narrow = (least_square.mean(-1, keepdim=True) + small).sqrt()
 
     def magnitude() -> Tensor:
@@ -179,7 +180,7 @@ def rms_norm(
         return torch.where(safe, size, torch.inf)
 
     out = arithmetic.products(out, magnitude, terms=count + 16)
-    return _scaled(arithmetic, moved(lambda t: t.reshape(x.shape), out), weight, None)
+    return _scaled(arithmetic, moved(lambda t: t.reshape(x.shape), out), weight, None, x, small)
 
 
 def _others(values: Tensor) -> Tensor:
@@ -211,22 +212,32 @@ def standardised(arithmetic: Arithmetic, x: Interval, eps: float) -> Interval:
     inner = torch.where(lower * upper <= 0, 0, torch.minimum(lower.abs(), upper.abs()))
     outer = torch.maximum(lower.abs(), upper.abs())
     least, most = (inner**2).mean(-1, keepdim=True), (outer**2).mean(-1, keepdim=True)
-    slip, off = torch.zeros_like(low), torch.zeros_like(most)
+    slip, off, room = torch.zeros_like(low), torch.zeros_like(most), 0.0
     if arithmetic.sound:
+        room = 16 * UNIT  # of the root and what is done with it
         size = x.magnitude
-        slip = gamma(count + 4) * (size.mean(-1, keepdim=True) + NUDGE) + 4 * UNIT * size
+        steps = count + 4 + 2 * log(count)  # running means round a little more often than sums
+        slip = gamma(steps) * (size.mean(-1, keepdim=True) + NUDGE) + 4 * UNIT * size
         off = 4 * gamma(count + 8) * ((size**2).mean(-1, keepdim=True) + NUDGE)
         slip = torch.where(count * size.amax(-1, keepdim=True) ** 2 <= LARGEST, slip, torch.nan)
-    narrow = ((least - off).clamp(min=0) + eps).sqrt() * (1 - 16 * UNIT)
-    wide = (most + off + eps).sqrt() * (1 + 16 * UNIT)
+    narrow = ((least - off).clamp(min=0) + eps).sqrt() * (1 - room)
+    wide = (most + off + eps).sqrt() * (1 + room)
     lower, upper = lower - slip, upper + slip
-    cap = (count**0.5 + slip / narrow) * (1 - (off / narrow**2).clamp(max=1)).rsqrt() * (1 + 32 * UNIT)
+    cap = (count**0.5 + slip / narrow) * (1 - (off / narrow**2).clamp(max=1)).rsqrt() * (1 + 2 * room)
     lower = torch.maximum(lower / torch.where(lower < 0, narrow, wide), -cap)
     upper = torch.minimum(upper / torch.where(upper > 0, narrow, wide), cap)
     out = Interval(lower, upper)
     return arithmetic.products(out, lambda: out.magnitude + NUDGE / narrow, terms=4)
 
 
-def _scaled(arithmetic: Arithmetic, x: Interval, weight: Interval | None, bias: Interval | None) -> Interval:
-    out = x if weight is None else multiply(arithmetic, x, weight)
+def _scaled(
+    arithmetic: Arithmetic, out: Interval, weight: Interval | None, bias: Interval | None, x: Interval, eps: float
+) -> Interval:
+    r"""Times weight, plus bias. Some implementations multiply weight by :math:`1 / \sqrt{v + e}`, and that by x and by
+    the mean, before they subtract: none of it may overflow."""
+    if weight is not None:
+        reach = x.magnitude.amax(tuple(range(1, len(x.shape))), keepdim=True) + 1
+        reach = reach * weight.magnitude * max(eps, 2 * SMALLEST) ** -0.5
+        out = multiply(arithmetic, out, weight)
+        out = arithmetic.products(out, lambda: torch.where(reach <= LARGEST, 0.0, torch.inf), terms=1)
     return out if bias is None else add(arithmetic, out, bias)

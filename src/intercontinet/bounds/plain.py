@@ -67,13 +67,13 @@ class Snapshot:
             for module in model.modules()
         ]
         self._parameters = [(name, tensor, edition(tensor)) for name, tensor in model.named_parameters()]
-        self._buffers = [(name, t, edition(t), t.detach().clone()) for name, t in model.named_buffers()]
+        self._buffers = [(name, tensor, tensor.detach().clone()) for name, tensor in model.named_buffers()]
 
     def restore(self) -> str:
         """Undo every change of attributes and buffers; says which parameter or buffer was changed, if any was."""
         changed = [f"'{name}'" for name, tensor, before in self._parameters if edition(tensor) != before]
-        for name, tensor, before, value in self._buffers:
-            if edition(tensor) != before:
+        for name, tensor, value in self._buffers:
+            if not bool(((tensor == value) | (tensor.isnan() & value.isnan())).all()):  # not every change is counted
                 changed.append(f"'{name}'")
                 with torch.no_grad():
                     tensor.copy_(value)

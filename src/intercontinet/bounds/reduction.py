@@ -21,12 +21,8 @@ Dims = int | tuple[int, ...] | list[int] | None
 
 
 def _count(x: Interval, dim: Dims) -> int:
-    if dim is None or dim == ():
-        return x.shape.numel()
-    count = 1
-    for which in (dim,) if isinstance(dim, int) else dim:
-        count *= x.shape[which]
-    return count
+    dims = (dim,) if isinstance(dim, int) else dim
+    return math.prod(x.shape[which] for which in dims) if dims else x.shape.numel()  # an empty list stands for all
 
 
 @function("sum")
@@ -184,7 +180,7 @@ def convex_sum(arithmetic: Arithmetic, shares: Interval, values: Interval) -> In
     """
     loose = matrix_product(arithmetic, shares, values)
     size = values.magnitude.amax(-2, keepdim=True)
-    slack = 2 * UNIT * (3 * shares.shape[-1] + 64) * size if arithmetic.sound else 0 * size
+    slack = 2 * UNIT * (3 * shares.shape[-1] + 64) * (size + NUDGE) if arithmetic.sound else 0 * size
     least, most = values.lower.amin(-2, keepdim=True) - slack, values.upper.amax(-2, keepdim=True) + slack
     lower = torch.maximum(loose.lower, least)
     lower = lower.clamp(min=0) if values.nonnegative else lower

@@ -40,8 +40,8 @@ LEGEND = (
     "gives a Clopper-Pearson lower bound at 95 % confidence for examples of its kind. The lowest over seeds, rounded "
     f"down; {NONE} where those examples had to be watched after all. Settings were chosen on training data, of which "
     "these examples are a part.",
-    "InterContiNet, enforced, is the paper's method on the paper's network, as run here, held to its promise; improved, "
-    "the same with `aim=\"volume\"` and what goes with it, held to the same share as the exact learner.",
+    "InterContiNet, enforced, is the paper's method on the paper's network, as run here, held to its promise; "
+    'improved, the same with `aim="volume"` and what goes with it, held to the same share as the exact learner.',
     "The best other is the best of the paper's methods that learn one task after another, by its own figures.",
 )
 
