@@ -43,6 +43,7 @@ def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: i
     shaping = first[Counting().shaping(len(first), seed)].to(device)
     encoder, above, _ = parts_of(build_counting_net(net, shaping, tasks.outputs, 1, seed))
     rows = [[encoded(encoder.to(device), x.to(device))[0] for x, _ in pair] for pair in pairs]
+    mirrored = [encoded(encoder, pair[0][0].flip(-1).to(device))[0] for pair in pairs]
     print(f"{net}: encoded in {time.perf_counter() - began:.1f} s", flush=True)
     size = above.bag.num_embeddings
     for settings in options:
@@ -54,7 +55,8 @@ def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: i
         floors, unseen = [], []
         for index, task in enumerate(tasks.tasks):
             y = pairs[index][0][1].to(device)
-            lesson = Lesson(task.name, index, rows[index][0], y, task.classes)
+            shown = mirrored[index] if settings.mirror else None
+            lesson = Lesson(task.name, index, rows[index][0], y, task.classes, shown)
             sure = torch.ones(len(y), dtype=torch.bool, device=device)
             made = learn_by_counting(settings, table, box, lesson, sure, key_of(seed, index))
             box = made.box
@@ -67,7 +69,7 @@ def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: i
             hits = right(table.net, {WEIGHT: box.weight}, lesson.x, labels, classes)
             shares.append(float(hits.double().mean()))
         figures = " ".join(f"{share:.3f}" for share in shares)
-        names = ("parts", "cap", "depth", "keep", "fit_rate", "at_ceiling", "typical")
+        names = ("parts", "cap", "depth", "keep", "fit_rate", "at_ceiling", "typical", "mirror")
         chosen = " ".join(f"{name} {getattr(settings, name):g}" for name in names)
         print(
             f"  {100 * sum(shares) / len(shares):.2f} %  [{figures}]  certain [{_line(floors)}]  "
@@ -91,12 +93,14 @@ def main() -> None:
     parser.add_argument("--fit-rate", action="append", type=float)
     parser.add_argument("--at-ceiling", action="append", type=float)
     parser.add_argument("--typical", action="append", type=float)
+    parser.add_argument("--mirror", action="append", type=int, help="1 to train on mirrored images too, 0 not to")
     parser.add_argument("--keep", type=float, default=0.8)
     parser.add_argument("--seed", type=int, default=100)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
     head: Literal["shared", "per-task"] = "per-task" if given.scenario == "task" else "shared"
-    names = ("parts", "depth", "cap", "fit_rate", "at_ceiling", "typical")
+    names = ("parts", "depth", "cap", "fit_rate", "at_ceiling", "typical", "mirror")
+    given.mirror = [bool(wanted) for wanted in given.mirror or [0]]
     lists = [getattr(given, name) or [getattr(Counting(), name)] for name in names]
     options = [Counting(given.keep, head=head, **dict(zip(names, choice, strict=True))) for choice in product(*lists)]
     tasks = stream(given.dataset, given.scenario)

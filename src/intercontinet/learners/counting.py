@@ -31,7 +31,7 @@ from intercontinet.floor import certain_examples
 from intercontinet.inference import right
 from intercontinet.learners.method import Lesson, Memory, Nets
 from intercontinet.learners.outcome import Counted, Shares, progress_of
-from intercontinet.learners.regression import regressed
+from intercontinet.learners.regression import regressed, training_rows
 from intercontinet.learners.table import WEIGHT, Box, Table, sums, typical
 from intercontinet.learners.voices import learn_voices
 from intercontinet.noise import key_of, orders
@@ -60,6 +60,7 @@ class Counting:
         head: "shared", where all outputs compete, or "per-task", where only those of one task do.
         fit_rate: Step size where columns are trained: heads of their own, and all columns of a capped net.
         at_ceiling: In a capped net, share of a task's examples whose own voice is as loud as its ceiling lets it be.
+        mirror: Whether trained columns are trained on mirrored images, too. Floors speak of the images as they are.
         typical: In a capped net, how much a voice also tells how typical an example is of its class, by counts.
     """
 
@@ -73,6 +74,7 @@ class Counting:
     fit_rate: float = 0.02
     at_ceiling: float = 0.7
     typical: float = 1.0
+    mirror: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
@@ -175,7 +177,8 @@ def _alone(
     outputs = torch.tensor([column // table.slots for column in taken], device=lesson.y.device)
     own = (lesson.y[counted].long()[:, None] == outputs).int().argmax(1)
     size = table.bag.num_embeddings
-    trained = regressed(lesson.x[counted], own, size, len(taken), settings.fit_rate, key)
+    rows, own = training_rows(lesson, counted, own)
+    trained = regressed(rows, own, size, len(taken), settings.fit_rate, key)
     for tensor in (made.weight, made.lower, made.upper):
         tensor[:, taken] = trained
     hits = right(table.net, {WEIGHT: made.weight}, lesson.x, labels, index)

@@ -125,7 +125,10 @@ class ExactInterContiNet:
         index = len(self.certificate.tasks)
         edges = (self.region.lower[self._name], self.region.upper[self._name])
         box = Box(state_of(self.model)[self._name], *edges)
-        lesson = Lesson(task, index, rows, y, competing)
+        if self.settings.mirror and x.dim() < 3:
+            raise InvalidData(f"mirror is for images, and each example has shape {tuple(x.shape[1:])}: leave it out")
+        mirrored = encoded(self._encoder, x.flip(-1))[0] if self.settings.mirror else None
+        lesson = Lesson(task, index, rows, y, competing, mirrored)
         made = learn_by_counting(self.settings, self._table, box, lesson, sure, key_of(self._seed, index))
         floor = self._concluded(made, x, y, task, competing)
         if listen is not None:

@@ -88,6 +88,7 @@ class Lesson:
         x: Examples.
         y: Their labels, which name outputs.
         classes: The outputs among which to choose, where the task is known; None for all.
+        mirrored: The same examples seen in a mirror, where a method trains on them too.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Lesson:
     x: Tensor
     y: Tensor
     classes: tuple[int, ...] | None = None
+    mirrored: Tensor | None = None
 
     def labels(self) -> tuple[Tensor, Tensor | None]:
         """Labels as positions among the classes, and the classes as an index."""

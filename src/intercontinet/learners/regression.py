@@ -6,11 +6,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from intercontinet.learners.method import Lesson
 from intercontinet.learners.table import sums
 from intercontinet.noise import key_of, orders
 
 EPOCHS, BATCH = 5, 500
 SCALE = 30.0  # what multiplies a mean over rows
+
+
+def training_rows(lesson: Lesson, counted: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of the examples that are trained on, with their labels; seen in a mirror too, where the lesson has that.
+
+    Args:
+        lesson: The task.
+        counted: Which of its examples are trained on, [examples].
+        labels: Of those, [counted examples].
+    """
+    rows = lesson.x[counted]
+    if lesson.mirrored is None:
+        return rows, labels
+    return torch.cat([rows, lesson.mirrored[counted]]), torch.cat([labels, labels])
 
 
 def regressed(

@@ -27,7 +27,7 @@ from intercontinet.floor import certain_examples
 from intercontinet.inference import right
 from intercontinet.learners.method import Lesson
 from intercontinet.learners.outcome import Counted, Shares
-from intercontinet.learners.regression import regressed
+from intercontinet.learners.regression import regressed, training_rows
 from intercontinet.learners.table import WEIGHT, Box, Table, sums, typical
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _with_voices(
     if len(torch.unique(labels[counted])) < len(outputs):
         raise InvalidData(f"task '{lesson.name}': a class has no example left to train on: give more, hold out fewer")
     guides = shares.watched if bool(shares.watched.any()) else counted
-    values = _trained(settings, table.bag.num_embeddings, lesson.x, labels, counted, guides, key)
+    values = _trained(settings, table.bag.num_embeddings, lesson, labels, counted, guides, key)
     ceiling = min(float(box.upper[0, 2 * taken[0] + 1]), settings.depth)  # of a row; all free columns are alike
     if not bool(box.free.all()):
         level = _level(values, lesson.x[guides], labels[guides], settings.at_ceiling)
@@ -96,11 +96,13 @@ def _with_voices(
 
 
 def _trained(
-    settings: Counting, size: int, rows: Tensor, labels: Tensor, counted: Tensor, guides: Tensor, key: int
+    settings: Counting, size: int, lesson: Lesson, labels: Tensor, counted: Tensor, guides: Tensor, key: int
 ) -> Tensor:
     """What each class's column says, [size, classes]: a lead over the others, and how typical an example is."""
     classes = int(labels.max()) + 1
-    values = regressed(rows[counted], labels[counted], size, classes, settings.fit_rate, key, each=True)
+    shown = training_rows(lesson, counted, labels[counted])
+    values = regressed(*shown, size, classes, settings.fit_rate, key, each=True)
+    rows = lesson.x
     watched = rows[guides], labels[guides]
     level, before = (_level(values, *watched, share) for share in (settings.at_ceiling, settings.keep))
     for place in range(classes):

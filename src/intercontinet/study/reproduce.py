@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,7 +16,7 @@ from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import stream_of_thread
 from intercontinet.errors import InterContiNetError, InvalidSetting
 from intercontinet.region import nearest
-from intercontinet.study.config import METHODS, Config, Values, configure, settings_of
+from intercontinet.study.config import METHODS, Config, Values, configure, plain, settings_of
 from intercontinet.study.machine import chosen_device
 from intercontinet.study.run import Run, complete
 from intercontinet.study.store import Cell, CellKey, cells, load_records, save_record
@@ -177,11 +177,16 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
 
 
 def _check_alike(cell: Cell | None, config: Config) -> None:
-    """Seeds of one cell must be run alike, which is better known before than after."""
+    """Seeds of one cell must be run alike, which is better known before than after.
+
+    A setting that is younger than a record had its default then.
+    """
     if cell is None:
         return
     record = cell.records[0]
-    stored, asked = {"net": record.net, **record.settings}, {"net": config.net, **settings_of(config)}
+    defaults = plain({f.name: f.default for f in fields(METHODS[config.method].settings) if f.default is not MISSING})
+    stored = {**defaults, "net": record.net, **record.settings}
+    asked = {**defaults, "net": config.net, **settings_of(config)}
     odd = [f"{k} {stored.get(k)}, not {asked.get(k)}" for k in {**stored, **asked} if stored.get(k) != asked.get(k)]
     if odd:
         raise InvalidSetting(f"{record.source} holds seeds of {cell.key} with {', '.join(odd)}: choose another --out, "

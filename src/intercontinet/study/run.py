@@ -226,7 +226,9 @@ class Run:
             memory = {name: tensor[some] for name, tensor in state.memory.items()}
             encoder = self._encoders[first]
             if encoder is not None:
-                lesson = replace(lesson, x=learned_from[0].seen_by(encoder, first))
+                seen = learned_from[0]
+                mirrored = seen.mirrored_to(encoder) if self.config.settings.get("mirror") else None
+                lesson = replace(lesson, x=seen.seen_by(encoder, first), mirrored=mirrored)
             try:
                 learned = self.method.learn(self.nets.rows(some), state.weights[some], memory, lesson, listen)
             except torch.OutOfMemoryError:
@@ -460,6 +462,10 @@ class _Test:
                 raise InvalidModel("an encoder of a run must choose rows that no rounding can change")
             self._rows[seed] = rows
         return self._rows[seed]
+
+    def mirrored_to(self, encoder: nn.Sequential) -> Tensor:
+        """The same examples in a mirror, as an encoder presents them."""
+        return encoded(encoder, self.x.flip(-1))[0]
 
 
 class _Curve:
