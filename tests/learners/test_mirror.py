@@ -29,8 +29,8 @@ def test_mirrored_examples_are_learned_from_ones_that_were_never_shown(capped: b
     probe, labels = halves(200, 1)
     right = {}
     for mirror in (False, True):
-        ferns, bag, *_ = fern_net((1, 8, 8), outputs=2, groups=150, tests=5, window=8, seed=3)
-        model = with_table(ferns, bag.num_embeddings, outputs=2, capped=capped)
+        ferns = fern_net((1, 8, 8), outputs=2, groups=150, tests=5, window=8, seed=3)[0]
+        model = with_table(ferns, 150 * 2**5, outputs=2, capped=capped)
         head = "shared" if capped else "per-task"
         learner = icn.ExactInterContiNet(model, keep=0.8, head=head, fit_rate=0.1, mirror=mirror)
         floor = learner.learn((x, y), task="halves")
