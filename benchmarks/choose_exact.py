@@ -19,7 +19,7 @@ from torch import Tensor
 
 from intercontinet.inference import right
 from intercontinet.learners.counting import Counting, learn_by_counting
-from intercontinet.learners.exact import encoded, parts_of
+from intercontinet.learners.exact import encoded, mirrored_rows, parts_of
 from intercontinet.learners.method import Lesson
 from intercontinet.learners.table import WEIGHT, Box, Table
 from intercontinet.nets import build_counting_net, with_table
@@ -43,7 +43,8 @@ def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: i
     shaping = first[Counting().shaping(len(first), seed)].to(device)
     encoder, above, _ = parts_of(build_counting_net(net, shaping, tasks.outputs, 1, seed))
     rows = [[encoded(encoder.to(device), x.to(device))[0] for x, _ in pair] for pair in pairs]
-    mirrored = [encoded(encoder, pair[0][0].flip(-1).to(device))[0] for pair in pairs]
+    wanted = any(settings.mirror for settings in options)
+    mirrored = [mirrored_rows(encoder, pair[0][0].to(device)) if wanted else None for pair in pairs]
     print(f"{net}: encoded in {time.perf_counter() - began:.1f} s", flush=True)
     size = above.bag.num_embeddings
     for settings in options:
@@ -69,7 +70,7 @@ def judge(tasks: Stream, net: str, options: list[Counting], device: str, seed: i
             hits = right(table.net, {WEIGHT: box.weight}, lesson.x, labels, classes)
             shares.append(float(hits.double().mean()))
         figures = " ".join(f"{share:.3f}" for share in shares)
-        names = ("parts", "cap", "depth", "keep", "fit_rate", "at_ceiling", "typical", "mirror")
+        names = ("parts", "cap", "depth", "keep", "fit_rate", "at_ceiling", "typical", "mirror", "held_out")
         chosen = " ".join(f"{name} {getattr(settings, name):g}" for name in names)
         print(
             f"  {100 * sum(shares) / len(shares):.2f} %  [{figures}]  certain [{_line(floors)}]  "
@@ -93,13 +94,14 @@ def main() -> None:
     parser.add_argument("--fit-rate", action="append", type=float)
     parser.add_argument("--at-ceiling", action="append", type=float)
     parser.add_argument("--typical", action="append", type=float)
+    parser.add_argument("--held-out", action="append", type=float)
     parser.add_argument("--mirror", action="append", type=int, help="1 to train on mirrored images too, 0 not to")
     parser.add_argument("--keep", type=float, default=0.8)
     parser.add_argument("--seed", type=int, default=100)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
     head: Literal["shared", "per-task"] = "per-task" if given.scenario == "task" else "shared"
-    names = ("parts", "depth", "cap", "fit_rate", "at_ceiling", "typical", "mirror")
+    names = ("parts", "depth", "cap", "fit_rate", "at_ceiling", "typical", "mirror", "held_out")
     given.mirror = [bool(wanted) for wanted in given.mirror or [0]]
     lists = [getattr(given, name) or [getattr(Counting(), name)] for name in names]
     options = [Counting(given.keep, head=head, **dict(zip(names, choice, strict=True))) for choice in product(*lists)]

@@ -25,6 +25,7 @@ def example() -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_protect_update_verify(tmp_path: Path) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
 

@@ -39,11 +39,6 @@ def test_records_that_differ_in_what_was_run_are_not_alike(what: str, value: Any
     assert difference(parsed(), parsed(**{what: value})) == (what if hasattr(parsed(), what) else "key")
 
 
-def test_a_setting_that_one_record_lacks_is_no_difference() -> None:
-    older, younger = parsed(), parsed("b.json", settings={**parsed().settings, "brand_new": False})
-    assert difference(older, younger) is None and difference(younger, older) is None
-
-
 def test_records_of_other_seeds_times_and_machines_are_alike() -> None:
     other = {"seeds": (5,), "started": "2026-11-17T10:00:00+00:00", "commit": "0ddba11", "seconds": 1.0}
     assert difference(parsed(), parsed("b.json", complete=False, **other)) is None

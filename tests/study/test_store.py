@@ -201,6 +201,20 @@ def test_a_record_that_no_seed_is_taken_from_is_left_out(tmp_path: Path) -> None
     assert [Path(found.source).name for found in cell.records] == ["task-ewc-seeds-0-1.json"]
 
 
+@pytest.mark.parametrize(("value", "alike"), [(0.1, True), (0.5, False)])
+def test_a_setting_younger_than_a_record_had_its_default(tmp_path: Path, value: float, alike: bool) -> None:
+    settings = {"keep": 0.9}
+    others = [seed_record(5, certified=(90, 80))]
+    older = record(method="exact", settings=settings)
+    younger = record(method="exact", settings={**settings, "held_out": value}, seeds=others)
+    records = parsed(tmp_path, older, younger)
+    if alike:
+        assert len(next(iter(cells(records).values())).seeds) == 3
+    else:
+        with pytest.raises(InvalidData, match="differ in settings"):
+            cells(records)
+
+
 @pytest.mark.parametrize("seed", [0, 5], ids=["the same seed", "another seed"])
 @pytest.mark.parametrize(
     "changes",

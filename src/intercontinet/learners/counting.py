@@ -91,6 +91,8 @@ class Counting:
             raise InvalidSetting(f"at_ceiling is {self.at_ceiling}; it is a share of the examples: between 0 and 1")
         if not 0 <= self.typical < math.inf:
             raise InvalidSetting(f"typical is {self.typical}; it must not be negative")
+        if not isinstance(self.mirror, bool):
+            raise InvalidSetting(f"mirror is {self.mirror!r}; it is true or false")
         if self.head not in ("shared", "per-task"):
             raise InvalidSetting(f"head is {self.head!r}; choose one of 'shared', 'per-task'")
 
@@ -154,6 +156,8 @@ def learn_by_counting(settings: Counting, table: Table, box: Box, lesson: Lesson
         raise InvalidSetting(
             f"depth is {settings.depth}, deeper than the {-float(deepest.max()):g} of the tasks before: use theirs"
         )
+    if settings.mirror and not table.capped:
+        raise InvalidSetting("mirror is for columns that are trained, and these are counted: leave it out")
     if table.capped:
         return learn_voices(settings, table, box, lesson, counted, shares, key)
     fits = _typical_columns(settings, table, box, lesson, counted, key)

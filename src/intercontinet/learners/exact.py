@@ -125,9 +125,7 @@ class ExactInterContiNet:
         index = len(self.certificate.tasks)
         edges = (self.region.lower[self._name], self.region.upper[self._name])
         box = Box(state_of(self.model)[self._name], *edges)
-        if self.settings.mirror and x.dim() < 3:
-            raise InvalidData(f"mirror is for images, and each example has shape {tuple(x.shape[1:])}: leave it out")
-        mirrored = encoded(self._encoder, x.flip(-1))[0] if self.settings.mirror else None
+        mirrored = mirrored_rows(self._encoder, x) if self.settings.mirror else None
         lesson = Lesson(task, index, rows, y, competing, mirrored)
         made = learn_by_counting(self.settings, self._table, box, lesson, sure, key_of(self._seed, index))
         floor = self._concluded(made, x, y, task, competing)
@@ -166,6 +164,13 @@ def parts_of(model: nn.Module) -> tuple[nn.Sequential, Table, str]:
         "this learner needs a Sequential of a frozen encoder and an EmbeddingBag that sums the rows it chooses: see "
         "fern_net and its like in intercontinet.nets"
     )
+
+
+def mirrored_rows(encoder: nn.Sequential, x: Tensor) -> Tensor:
+    """The rows that the encoder chooses for images seen in a mirror, [examples, chosen]."""
+    if x.dim() < 3:
+        raise InvalidData(f"mirror is for images, and each example has shape {tuple(x.shape[1:])}: leave it out")
+    return encoded(encoder, x.flip(-1))[0]
 
 
 @torch.no_grad()

@@ -53,19 +53,20 @@ def learn_voices(
     """
     if settings.parts > 1:
         raise InvalidSetting(f"parts is {settings.parts}, but columns of a capped net are trained: leave it out")
-    made = _with_voices(settings, table, box, lesson, counted, shares, key)
+    made, heard = _with_voices(settings, table, box, lesson, counted, shares, key)
     done = _under_a_ceiling(settings, table, made, lesson, shares)
     if done.certified < settings.keep * done.correct and done.unseen_total:
         # The promise is for all examples: where the unseen ones break it, they must be watched, and are unseen no more.
         none = torch.zeros_like(shares.unseen)
         done = _under_a_ceiling(settings, table, made, lesson, replace(shares, unseen=none))
-    return done
+    return done if heard else replace(done, left_out=tuple(torch.unique(lesson.y).tolist()))
 
 
 def _with_voices(
     settings: Counting, table: Table, box: Box, lesson: Lesson, counted: Tensor, shares: Shares, key: int
-) -> Box:
-    """The task's columns trained and made points, if they can be heard under the ceiling there is; all edges finite."""
+) -> tuple[Box, bool]:
+    """The task's columns trained and made points, if they can be heard under the ceiling there is, and whether they
+    are; all edges finite."""
     free = box.free.view(-1, 2)[:, 0]
     outputs = torch.unique(lesson.y)
     if len(outputs) < 2:
@@ -92,7 +93,7 @@ def _with_voices(
         for tensor in (made.weight, made.lower, made.upper):
             tensor[:, 2 * column] = values[:, place].clamp(-settings.depth, settings.depth)
             tensor[:, 2 * column + 1] = ceiling * (1 - place * apart)
-    return made
+    return made, bool(taken)
 
 
 def _trained(

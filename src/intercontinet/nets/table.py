@@ -62,14 +62,15 @@ def fern_net(
     kind: Kind = "threshold",
     seed: int = 0,
     slots: int = 1,
+    capped: bool = False,
 ) -> nn.Sequential:
-    """Ferns below a table. All weights start at zero.
+    """Ferns below a table (see :func:`with_table`). All weights start at zero.
 
     >>> fern_net((1, 28, 28), outputs=10, groups=4)(torch.rand(2, 1, 28, 28)).shape
     torch.Size([2, 10])
     """
     encoder = Ferns(shape, groups, tests, window, kind, seed)
-    return with_table(encoder, encoder.bins, outputs, slots)
+    return with_table(encoder, encoder.bins, outputs, slots, capped)
 
 
 def dictionary_net(
@@ -80,6 +81,7 @@ def dictionary_net(
     tests: int = 8,
     seed: int = 0,
     slots: int = 1,
+    capped: bool = False,
     **options: Any,
 ) -> nn.Sequential:
     """A patch dictionary and ferns on its features, both fitted to images without their labels, below a table.
@@ -92,10 +94,11 @@ def dictionary_net(
         tests: Of a group.
         seed: Fixes everything that is drawn.
         slots: Columns an output has.
+        capped: Whether outputs are trained under a ceiling, see :func:`with_table`.
         options: Of :meth:`~intercontinet.nets.PatchDictionary.fitted`: patch, pool, active, spread, patches.
     """
     encoder, rows = _dictionary(images, atoms, groups, tests, seed, **options)
-    return with_table(encoder, rows, outputs, slots)
+    return with_table(encoder, rows, outputs, slots, capped)
 
 
 def build_counting_net(name: str, images: Tensor, outputs: int, slots: int, seed: int) -> nn.Sequential:

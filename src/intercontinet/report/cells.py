@@ -6,17 +6,11 @@ from collections.abc import Iterable
 
 from intercontinet.report.record import Record, SeedRecord
 
-_ALIKE = ("key", "keep", "net", "tasks", "test_examples")
+_ALIKE = ("key", "settings", "keep", "net", "tasks", "test_examples")
 
 
 def difference(first: Record, other: Record) -> str | None:
-    """What two records differ in, so that a mean over the seeds of both would mean nothing; None where nothing.
-
-    A setting that one of them lacks came later, with a default that leaves all as it was.
-    """
-    both = first.settings.keys() & other.settings.keys()
-    if any(first.settings[name] != other.settings[name] for name in both):
-        return "settings"
+    """What two records differ in, so that a mean over the seeds of both would mean nothing; None where nothing."""
     return next((what for what in _ALIKE if getattr(first, what) != getattr(other, what)), None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,12 @@ def plain(settings: Values) -> dict[str, Any]:
 def settings_of(config: Config) -> dict[str, Any]:
     """All settings of a run, as its record has them."""
     return {"augment": config.augment, **plain(config.settings)}
+
+
+def defaults_of(method: str) -> dict[str, Any]:
+    """A method's own defaults, as a record has them: what a setting that is younger than a record was then."""
+    kind = METHODS.get(method)
+    return {} if kind is None else plain({f.name: f.default for f in fields(kind.settings) if f.default is not MISSING})
 
 
 def configure(

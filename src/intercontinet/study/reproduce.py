@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,7 +16,7 @@ from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import stream_of_thread
 from intercontinet.errors import InterContiNetError, InvalidSetting
 from intercontinet.region import nearest
-from intercontinet.study.config import METHODS, Config, Values, configure, plain, settings_of
+from intercontinet.study.config import METHODS, Config, Values, configure, defaults_of, settings_of
 from intercontinet.study.machine import chosen_device
 from intercontinet.study.run import Run, complete
 from intercontinet.study.store import Cell, CellKey, cells, load_records, save_record
@@ -184,7 +184,7 @@ def _check_alike(cell: Cell | None, config: Config) -> None:
     if cell is None:
         return
     record = cell.records[0]
-    defaults = plain({f.name: f.default for f in fields(METHODS[config.method].settings) if f.default is not MISSING})
+    defaults = defaults_of(config.method)
     stored = {**defaults, "net": record.net, **record.settings}
     asked = {**defaults, "net": config.net, **settings_of(config)}
     odd = [f"{k} {stored.get(k)}, not {asked.get(k)}" for k in {**stored, **asked} if stored.get(k) != asked.get(k)]

@@ -23,7 +23,7 @@ from intercontinet.floor import TaskFloor
 from intercontinet.inference import answered
 from intercontinet.learners.boxes import region_of
 from intercontinet.learners.counting import Counting
-from intercontinet.learners.exact import encoded, parts_of
+from intercontinet.learners.exact import encoded, mirrored_rows, parts_of
 from intercontinet.learners.method import Lesson, Memory, Method, Nets, diverged
 from intercontinet.learners.plain import Offline
 from intercontinet.learners.table import WEIGHT
@@ -227,7 +227,7 @@ class Run:
             encoder = self._encoders[first]
             if encoder is not None:
                 seen = learned_from[0]
-                mirrored = seen.mirrored_to(encoder) if self.config.settings.get("mirror") else None
+                mirrored = mirrored_rows(encoder, seen.x) if self.config.settings.get("mirror") else None
                 lesson = replace(lesson, x=seen.seen_by(encoder, first), mirrored=mirrored)
             try:
                 learned = self.method.learn(self.nets.rows(some), state.weights[some], memory, lesson, listen)
@@ -462,10 +462,6 @@ class _Test:
                 raise InvalidModel("an encoder of a run must choose rows that no rounding can change")
             self._rows[seed] = rows
         return self._rows[seed]
-
-    def mirrored_to(self, encoder: nn.Sequential) -> Tensor:
-        """The same examples in a mirror, as an encoder presents them."""
-        return encoded(encoder, self.x.flip(-1))[0]
 
 
 class _Curve:

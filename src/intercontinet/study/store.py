@@ -6,7 +6,7 @@ import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -15,6 +15,7 @@ from intercontinet.files import write_atomically
 from intercontinet.report.cells import difference, newest
 from intercontinet.report.parts import damaged
 from intercontinet.report.record import CellKey, Record, SeedRecord, parse_record, read_record
+from intercontinet.study.config import defaults_of
 from intercontinet.study.metrics import (
     average_accuracy,
     backward_transfer,
@@ -88,7 +89,7 @@ def cells(records: Iterable[Record]) -> dict[CellKey, Cell]:
 def _pool(key: CellKey, records: list[Record]) -> Cell:
     first = records[0]
     for record in records:
-        if what := difference(first, record):
+        if what := difference(_completed(first), _completed(record)):
             raise InvalidData(
                 f"{first.source} and {record.source} are both of {key} on {key.dataset}, but differ in {what}: "
                 "delete one, or give one a variant"
@@ -96,6 +97,11 @@ def _pool(key: CellKey, records: list[Record]) -> Cell:
     taken = newest(records).values()
     used = {record.source: record for record, _ in taken}
     return Cell(key, tuple(used[name] for name in sorted(used)), tuple(seed for _, seed in taken))
+
+
+def _completed(record: Record) -> Record:
+    """With the defaults of settings that are younger than the record, which it had without knowing."""
+    return replace(record, settings={**defaults_of(record.key.method), **record.settings})
 
 
 def record_name(record: Mapping[str, object]) -> str:
