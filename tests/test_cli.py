@@ -91,7 +91,8 @@ def test_verify_exits_1_and_names_the_parameter_that_left(shipped: Path) -> None
         ("other.safetensors", "model.icn", "shape"),
         ("missing.safetensors", "model.icn", "missing.safetensors"),
         ("same.safetensors", "same.safetensors", "no certificate"),
-        ("model.icn", "missing.icn", "missing.icn"),
+        ("same.safetensors", "missing.icn", "missing.icn"),
+        ("model.icn", "model.icn", "is a certificate, not weights"),
     ],
 )
 def test_verify_exits_2_on_bad_input(call: Call, shipped: Path, weights: str, certificate: str, words: str) -> None:

@@ -132,6 +132,13 @@ def test_ctrl_c_before_anything_was_found_leaves_nothing(call: Call, monkeypatch
     assert code == 130 and "nothing was written" in err and not Path("model.icn").exists()
 
 
+def test_going_on_with_other_data_leaves_the_certificate_alone(protected: Call, tmp_path: Path) -> None:
+    before = (tmp_path / "v1.icn").read_bytes()
+    code, _, err = protected("protect", *NET, "--data", "new.npz", "--out", "v1.icn", "--resume", "--steps", 0)
+    assert code == 2 and "for other data" in " ".join(err.split())
+    assert (tmp_path / "v1.icn").read_bytes() == before
+
+
 def test_going_on_needs_something_to_go_on_from(call: Call) -> None:
     code, _, err = call("protect", *NET, "--data", "old.npz", "--resume")
     assert code == 2 and "--resume: there is no model.icn" in err

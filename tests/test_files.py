@@ -129,6 +129,28 @@ def test_files_of_the_first_version_are_read(tmp_path: Path) -> None:
             icn.verify(tmp_path / "model.safetensors", path)
 
 
+def test_files_that_know_nothing_of_constants_are_read(tmp_path: Path) -> None:
+    model, path = mlp(hidden=2), tmp_path / "model.icn"
+    model.register_buffer("order", torch.arange(3))
+    certificate(model).save(path)
+    changed = {**snapshot(model), "order": torch.tensor([2, 1, 0])}
+    with pytest.raises(icn.Violation, match="'order' is frozen and has changed"):
+        icn.verify(changed, path)
+    record = json.loads(read_header(path, path.read_bytes())["record"])
+    assert record["constants"]["order"]["dtype"] == "I64" and record["constants"]["order"]["shape"] == [3]
+    del record["constants"]
+    path.write_bytes(resealed(path, record=json.dumps(record)))
+    read = icn.Certificate.load(path)
+    assert read.constants is None and icn.verify(changed, read)
+    read.save(tmp_path / "again.icn")
+    assert icn.Certificate.load(tmp_path / "again.icn").constants is None, "nothing was made up"
+
+
+def test_a_certificate_in_place_of_weights_is_named(saved: Path) -> None:
+    with pytest.raises(CertificateError, match=r"model\.icn is a certificate, not weights: give the .*safetensors"):
+        load_weights(saved)
+
+
 def test_edges_that_share_memory_can_be_saved(tmp_path: Path) -> None:
     shared = torch.zeros(4)
     region = icn.Region({"a": shared, "b": shared[:2]}, {"a": shared + 1, "b": shared[:2] + 1})
@@ -337,7 +359,7 @@ def test_a_sealed_file_that_makes_no_sense_is_refused(saved: Path) -> None:
     record = json.loads(read_header(saved, saved.read_bytes())["record"])
     nonsense: list[bytes] = [resealed(saved, record=text) for text in ("", "[]", "{}", "null", "3")]
     for key in record:
-        if key != "promise":
+        if key not in ("promise", "constants"):
             nonsense.append(resealed(saved, record=json.dumps({k: v for k, v in record.items() if k != key})))
     nonsense.append(resealed(saved, record=json.dumps({**record, "tasks": [{"task": "x"}]})))
     w, names = torch.zeros(2), ("w", "lower/w", "middle/w")
@@ -351,6 +373,10 @@ def test_a_sealed_file_that_makes_no_sense_is_refused(saved: Path) -> None:
     frozen = {"shape": [2], "sha256": "0" * 64}
     for spoilt in ({"w": frozen | {"shape": [-1]}}, {"w": frozen | {"sha256": "0"}}, {"w": 3}, {"0.bias": frozen}):
         nonsense.append(resealed(saved, record=json.dumps({**record, "frozen": spoilt})))
+    constant = frozen | {"dtype": "I64"}
+    odds: list[object] = [{"w": frozen}, {"w": constant | {"dtype": 3}}, {"w": 3}, {"0.bias": constant}, [], None]
+    for odd in odds:
+        nonsense.append(resealed(saved, record=json.dumps({**record, "constants": odd})))
     nonsense.append(resealed(saved, record=json.dumps({**record, "tied": {"0.bias": "2.bias"}})))
     nonsense.append(resealed(saved, record=json.dumps({**record, "method": "\ud800"})))
     for content in nonsense:

@@ -40,6 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = with_statistics()
     model.append(nn.Linear(2, 2)).append(nn.Linear(2, 2))
     model[5].bias = model[4].bias
+    model.register_buffer("order", torch.arange(3))
     model.eval()
     region = icn.Region.around(model, {"0.weight": 0.1, "3.weight": 0.1, "4.weight": 0.0, "4.bias": 1.0})
     floor = icn.TaskFloor("any", 40, 48, 44, (0, 1), 0.5, "ab", 9, 10)
@@ -175,6 +176,23 @@ def outcome(check: Callable[[], object]) -> tuple[str, str]:
         return type(error).__name__, str(error)
 
 
+def same_constants(state: dict[str, Any], record: dict[str, Any]) -> bool:
+    """Whether whole numbers are as a record has them, if it speaks of them at all."""
+    names = {"I64": "int64", "I32": "int32", "BOOL": "bool", "I8": "int8", "U8": "uint8"}
+    constants = record.get("constants")
+    if constants is None:
+        return True
+    for name, value in state.items():
+        if np.issubdtype(value.dtype, np.floating) or (name.endswith("num_batches_tracked") and name not in constants):
+            continue
+        known = constants.get(name) or constants[record["tied"][name]]
+        if (names[known["dtype"]], known["shape"]) != (value.dtype.name, list(value.shape)):
+            return False
+        if known["sha256"] != hashlib.sha256(value.tobytes()).hexdigest():
+            return False
+    return set(constants) <= set(state)
+
+
 def is_right(weights: Path, certificate: Path) -> bool:
     """Whether a yes is deserved, found out by other means: safetensors' own reader, and NumPy."""
     state, edges = safetensors.numpy.load(weights.read_bytes()), safetensors.numpy.load(certificate.read_bytes())
@@ -198,7 +216,7 @@ def is_right(weights: Path, certificate: Path) -> bool:
             return False
         if not ((lower <= value) & (value <= upper)).all():
             return False
-    return set(names) <= set(floats)
+    return set(names) <= set(floats) and same_constants(state, record)
 
 
 def check(weights: Path, certificate: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from torch.func import functional_call
 from torch.utils.data import DataLoader, TensorDataset
 
 import intercontinet as icn
+from intercontinet import inference
+from intercontinet.bounds.tape import Tape
 from intercontinet.criterion import Criterion, multi_label, regression
 from intercontinet.errors import (
     CertificateError,
@@ -300,7 +303,7 @@ def test_frozen_layers_are_computed_a_few_times_however_long_the_search(drift: f
     torch.manual_seed(0)
     model, (x, _) = Tailed(), blobs()
     icn.protect(model, (x, model(x).argmax(1)), plastic="head", drift=drift, steps=30)
-    assert model.runs <= 7
+    assert model.runs <= 9  # six of them to see that examples do not mix
 
 
 def test_drift_is_recorded_and_lets_a_deep_frozen_body_through(tmp_path: Path) -> None:
@@ -466,7 +469,8 @@ def test_a_dataset_and_a_loader_with_workers_are_the_same_examples(case: tuple[n
 
 def test_held_out_examples_get_a_floor_and_a_bound_of_their_own(case: tuple[nn.Sequential, Pair]) -> None:
     model, data = case
-    others = blobs((0, 1, 2), examples=50, spread=0.6)
+    more = blobs((0, 1, 2), examples=200, spread=0.6)
+    others = more[0][150:], more[1][150:]
     certificate = icn.protect(model, data, 0.9, task="blobs", unseen=others, challenge=True, steps=5)
     seen, unseen = certificate.tasks
     assert unseen.task == "blobs (unseen)" and unseen.total == unseen.unseen_total == 50 and unseen.keep is None
@@ -475,6 +479,54 @@ def test_held_out_examples_get_a_floor_and_a_bound_of_their_own(case: tuple[nn.S
     assert seen.attacked is not None and seen.certified <= seen.attacked <= seen.correct
     assert seen.stable is not None and seen.stable >= seen.certified
     assert unseen.attacked is None and seen.unseen_floor is None
+
+
+def test_unseen_examples_that_are_in_the_data_are_refused(case: tuple[nn.Sequential, Pair]) -> None:
+    model, (x, y) = case
+    others = torch.cat([torch.rand(3, 2), x[5:6]]), torch.cat([y[:3], (y[5:6] + 1) % 3])
+    with pytest.raises(InvalidData, match=r"1 of 4 unseen examples \(the first is number 3\) are in the data too"):
+        icn.protect(model, (x, y), 0.9, unseen=others, steps=0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ("data", "for other data: ask for the same"),
+        ("classes", r"for classes None \(not \(0, 1, 2\)\)"),
+        ("criterion", r"for criterion classification \(not mine\)"),
+        ("drift", r"for drift None \(not 0.0\)"),
+    ],
+)
+def test_a_start_that_promises_something_else_is_refused(
+    case: tuple[nn.Sequential, Pair], first: icn.Certificate, changed: str, complaint: str
+) -> None:
+    model, (x, y) = case
+    mine = Criterion("mine", lambda out, targets: out.lower.amax(1))
+    values: dict[str, Any] = {"classes": (0, 1, 2), "drift": 0.0, "criterion": mine}
+    options = {} if changed == "data" else {changed: values[changed]}
+    with pytest.raises(InvalidSetting, match=complaint):
+        icn.protect(model, (x[1:], y[1:]) if changed == "data" else (x, y), 0.9, start=first, steps=0, **options)
+    empty = dataclasses.replace(first, tasks=())
+    with pytest.raises(InvalidSetting, match="holds no floor"):
+        icn.protect(model, (x, y), 0.9, start=empty, steps=0)
+
+
+def test_where_rounding_leaves_nothing_certain_the_first_pieces_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "EXAMPLES_AT_ONCE", 8)
+    model, (x, _) = Tailed(), blobs(examples=64)
+    nn.init.zeros_(model.head.weight)
+    nn.init.zeros_(model.head.bias)  # so that all is a tie: the first class is right, and never certain
+    looked: list[int] = []
+    played = Tape.before_last
+
+    def counted(*args: Any) -> Any:
+        looked.append(1)
+        return played(*args)
+
+    monkeypatch.setattr(Tape, "before_last", counted)
+    with pytest.raises(NotCertified, match=r"of 40 examples that the model gets right, 0 are certain.*drift=1e-5"):
+        icn.protect(model, (x, torch.zeros(64, dtype=torch.int64)), keep=0.5, steps=0)
+    assert len(looked) == 5
 
 
 @pytest.mark.parametrize("keep", [0.0, -0.5, 1.1, math.nan])

@@ -123,6 +123,74 @@ def test_weights_of_another_model_are_refused_alike(
     assert found is kind and words in said
 
 
+class Ordered(nn.Module):
+    """A layer whose inputs are put in an order that is saved with the weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        order = torch.arange(6)
+        self.register_buffer("order", order)
+        self.register_buffer("again", order)
+        self.register_buffer("mask", torch.tensor([True, False]))
+        self.register_buffer("num_batches_tracked", torch.tensor(3))
+        self.a = nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.a(x[:, self.get_buffer("order")])
+        return self.get_buffer("num_batches_tracked") * out
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([1, 2])
+
+    def set_extra_state(self, state: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({}, icn.Verdict, "every floor holds"),
+        ({"again": None}, icn.Verdict, "every floor holds"),
+        ({"order": torch.arange(6).flip(0)}, icn.Violation, "'order' is frozen and has changed"),
+        ({"again": torch.arange(6).flip(0)}, icn.Violation, "'again' is frozen and has changed"),
+        ({"mask": torch.tensor([True, True])}, icn.Violation, "'mask' is frozen and has changed"),
+        ({"num_batches_tracked": torch.tensor(-1)}, icn.Violation, "'num_batches_tracked' is frozen and has changed"),
+        ({"_extra_state": torch.tensor([1, -2])}, icn.Violation, "'_extra_state' is frozen and has changed"),
+        (
+            {"order": torch.arange(6, dtype=torch.int32)},
+            RegionMismatch,
+            "'order' is I32 (6,) in the model and I64 (6,)",
+        ),
+        ({"order": torch.arange(6)[None]}, RegionMismatch, "'order' is I64 (1, 6) in the model and I64 (6,)"),
+        ({"order": None}, RegionMismatch, "constant 'order', which the model lacks"),
+        ({"order": torch.arange(6.0)}, RegionMismatch, "the model's 'order' has no edges"),
+        ({"orders": torch.arange(6)}, RegionMismatch, "no constant 'orders' (did you mean 'order'?): leave it out"),
+        (
+            {"more": torch.zeros(2)},
+            RegionMismatch,
+            "'more' has no edges in the region: leave it out of the weights, or",
+        ),
+        ({"b.num_batches_tracked": torch.tensor(1)}, icn.Verdict, "every floor holds"),
+    ],
+    ids=str,
+)
+def test_whole_numbers_that_are_saved_may_not_change(
+    tmp_path: Path, changes: dict[str, Tensor | None], kind: type[object], words: str
+) -> None:
+    model = Ordered()
+    pair = Pair(tmp_path, model, icn.Region.around(model, 0.1))
+    assert icn.verify(model, icn.Certificate.load(pair.certificate))
+    plain = {name: t.clone() for name, t in {**pair.state, **changes}.items() if t is not None}
+    safetensors.torch.save_file(plain, pair.weights)
+    found, said = both(pair.weights, pair.certificate)
+    assert found is kind and words in said
+
+
+def test_a_certificate_in_place_of_weights_is_named(pair: Pair) -> None:
+    kind, words = both(pair.certificate, pair.certificate)
+    assert kind is CertificateError and "model.icn is a certificate, not weights" in words
+
+
 def test_a_file_without_parameters_is_refused(pair: Pair) -> None:
     safetensors.torch.save_file({"n": torch.ones(1, dtype=torch.int64)}, pair.weights)
     assert both(pair.weights, pair.certificate) == (InvalidModel, outcome(pair.weights, pair.certificate, False)[1])

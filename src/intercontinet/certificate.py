@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,12 +14,21 @@ from torch import Tensor, nn
 
 from intercontinet.architecture import architecture_hash
 from intercontinet.bounds import check_unhooked
-from intercontinet.complaints import check_tied
+from intercontinet.complaints import check_constants, check_tied
 from intercontinet.errors import CertificateError, InvalidRegion, Violation
 from intercontinet.files import load_weights, seal, unseal, write_atomically
 from intercontinet.header import certificate_header, opened, unreadable
-from intercontinet.record import NO_FLOORS, Record, Verdict, check_kind, edge_of, senseless
-from intercontinet.region import Region, State, second_names, state_of
+from intercontinet.record import NO_FLOORS, Frozen, Record, Verdict, check_kind, edge_of, senseless
+from intercontinet.region import (
+    Region,
+    State,
+    constants_of,
+    digest,
+    frozen_constants,
+    kind_of,
+    second_names,
+    state_of,
+)
 from intercontinet.stream import verify_files
 from intercontinet.taskfloor import TaskFloor
 from intercontinet.version import __version__
@@ -38,9 +48,11 @@ class Certificate:
     Attributes:
         region: The current region, inside all earlier ones.
         tasks: One floor per task.
-        architecture: Hash of the model's layers, settings, names and shapes.
+        architecture: Hash of the model's layers, settings, constants, names and shapes, and of its classes' code.
         method: What made it.
         tied: Second names of parameters that occur twice in the model, each with the first name.
+        constants: Digests of the saved tensors that are not of floating point, which may not change; None where, as in
+            older files, nothing is known of them.
     """
 
     region: Region
@@ -49,11 +61,13 @@ class Certificate:
     method: str = ""
     tied: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=_versions)
+    constants: dict[str, Frozen] | None = None
 
     @classmethod
     def of(cls, model: nn.Module, region: Region, tasks: Sequence[TaskFloor] = (), method: str = "") -> Certificate:
         """A certificate for this architecture. The floors must have been counted in regions that hold this one."""
-        return cls(region, tuple(tasks), architecture_hash(model), method, second_names(model))
+        tied, constants = second_names(model), frozen_constants(model)
+        return cls(region, tuple(tasks), architecture_hash(model), method, tied, constants=constants)
 
     def extended(self, region: Region, floor: TaskFloor) -> Certificate:
         """The certificate after one more task, whose region must lie within this one's."""
@@ -68,7 +82,8 @@ class Certificate:
         region = self.region.without_values()
         edges = {f"lower/{name}": lower for name, lower in region.lower.items()}
         edges |= {f"upper/{name}": upper for name, upper in region.upper.items()}
-        record = Record(self.architecture, self.method, self.tasks, self.tied, self.versions, dict(region.frozen))
+        words = self.architecture, self.method, self.tasks, self.tied, self.versions
+        record = Record(*words, dict(region.frozen), self.constants)
         write_atomically(path, seal(edges, record.metadata()))
 
     @classmethod
@@ -91,7 +106,8 @@ class Certificate:
             region = _region(tensors, record)
         except InvalidRegion as error:
             raise senseless(path, error) from error
-        return cls(region, record.tasks, record.architecture, record.method, record.tied, record.versions)
+        words = record.tasks, record.architecture, record.method, record.tied, record.versions
+        return cls(region, *words, record.constants)
 
 
 def _region(tensors: Mapping[str, Tensor], record: Record) -> Region:
@@ -108,9 +124,12 @@ def _region(tensors: Mapping[str, Tensor], record: Record) -> Region:
 def verify(model: nn.Module | State | str | Path, certificate: Certificate | str | Path) -> Verdict:
     """Hold weights against a certificate: no data is needed.
 
+    Of a module, the architecture is checked as well: layers, settings, constants and the code of their classes.
+    Functions that this code calls elsewhere are taken on trust.
+
     Args:
-        model: A module, or a state dict, of which only names and shapes can be compared, or the path of its file. Two
-            files are compared piece by piece, and need hardly any memory.
+        model: A module, or a state dict, of which only names, shapes and values can be compared, or the path of its
+            file. Two files are compared piece by piece, and need hardly any memory.
         certificate: What was promised, or the path of its file.
 
     Raises:
@@ -137,7 +156,9 @@ def check_inside(model: nn.Module | State, certificate: Certificate) -> None:
     if isinstance(model, nn.Module):
         if architecture_hash(model) != certificate.architecture:
             certificate.region.check_fits(model)
-            raise CertificateError("the certificate is for another architecture: layers, settings or constants differ")
+            raise CertificateError(
+                "the certificate is for another architecture: layers, settings, constants or the code of a class differ"
+            )
         check_unhooked(model)
     else:
         for name, first in check_tied({n: tuple(t.shape) for n, t in state.items()}, certificate.tied).items():
@@ -146,8 +167,19 @@ def check_inside(model: nn.Module | State, certificate: Certificate) -> None:
     device = next(iter(state.values())).device
     outside = certificate.region.to(device).excess(state)
     outside |= {name: distance for name, distance in apart.items() if distance > 0}
+    outside |= dict.fromkeys(_changed_constants(model, certificate), math.inf)
     if outside:
         raise Violation(outside)
+
+
+def _changed_constants(model: nn.Module | State, certificate: Certificate) -> list[str]:
+    """The names of constants that are not what they were."""
+    known = certificate.constants
+    if known is None:
+        return []
+    own, kinds = constants_of(model), {name: (entry.dtype, entry.shape) for name, entry in known.items()}
+    pairs = check_constants({name: kind_of(tensor) for name, tensor in own.items()}, kinds, certificate.tied)
+    return [name for name, first in pairs.items() if digest(own[name]) != known[first].sha256]
 
 
 def _distance(one: Tensor, other: Tensor) -> float:

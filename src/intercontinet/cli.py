@@ -357,6 +357,8 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")] = False,
 ) -> None:
     """Check that weights lie in a certified region, so that every floor holds. Needs no data and no model code."""
+    from intercontinet.record import MODEL
+
     try:
         verdict = _verified(weights, certificate, model)
     except InterContiNetError as error:
@@ -371,7 +373,7 @@ def verify(
     for floor in verdict.floors:
         line = "".join(letter if letter.isprintable() else "?" for letter in str(floor))  # a file may hold anything
         typer.secho(f"  {line}", fg=None if floor.kept else "red")
-    typer.echo(last if verdict.weights_alone else "Checked: architecture, names, shapes and edges.")
+    typer.echo(last if verdict.weights_alone else MODEL)
 
 
 def _verified(weights: Path, certificate: Path, model: str | None) -> Verdict:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from intercontinet.errors import InvalidModel, InvalidRegion, RegionMismatch
 
+Kind = tuple[str, tuple[int, ...]]  # a tensor's type, as safetensors calls it, and shape
 LONG, MANY = 200, 5000  # characters of a name, and names, from which on looking for the nearest one takes too long
 
 
@@ -52,7 +53,10 @@ def check_names(model: Mapping[str, tuple[int, ...]], region: Mapping[str, tuple
             raise RegionMismatch(f"'{name}' has shape {model[name]} in the model and {shape} in the region")
     for name in model:
         if name not in region:
-            raise RegionMismatch(f"the model's '{name}' has no edges in the region{nearest(name, region)}")
+            raise RegionMismatch(
+                f"the model's '{name}' has no edges in the region{nearest(name, region)}: leave it out of the weights, "
+                "or certify the model that has it"
+            )
 
 
 def check_tied(model: Mapping[str, tuple[int, ...]], tied: Mapping[str, str]) -> dict[str, str]:
@@ -65,3 +69,50 @@ def check_tied(model: Mapping[str, tuple[int, ...]], tied: Mapping[str, str]) ->
                 f"{model[first]} here"
             )
     return pairs
+
+
+def check_constants(
+    model: Mapping[str, Kind], constants: Mapping[str, Kind], tied: Mapping[str, str]
+) -> dict[str, str]:
+    """The names of all of a state dict's tensors that are not of floating point, each with its name in a certificate.
+
+    Counts of batches play no part unless the certificate says so.
+
+    Args:
+        model: Type and shape of each such tensor in the state dict.
+        constants: The same, of those in the certificate.
+        tied: Second names, each with the first.
+
+    Raises:
+        RegionMismatch: Names, types or shapes differ.
+    """
+    for name in constants:
+        if name not in model:
+            raise RegionMismatch(
+                f"the certificate has a constant '{name}', which the model lacks{nearest(name, model)}"
+            )
+    pairs = {}
+    for name, kind in model.items():
+        first = name if name in constants else tied.get(name, name)
+        if first in constants:
+            if kind != constants[first]:
+                raise RegionMismatch(
+                    f"the constant '{name}' is {_kind(kind)} in the model and {_kind(constants[first])} in the "
+                    "certificate"
+                )
+            pairs[name] = first
+        elif not is_count(name):
+            raise RegionMismatch(
+                f"the certificate knows no constant '{name}'{nearest(name, constants)}: leave it out of the weights, "
+                "or certify the model that has it"
+            )
+    return pairs
+
+
+def is_count(name: str) -> bool:
+    """Whether a name is that of a number of batches seen, as BatchNorm counts them."""
+    return name.rpartition(".")[2] == "num_batches_tracked"
+
+
+def _kind(kind: Kind) -> str:
+    return f"{kind[0]} {kind[1]}"

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.utils.data import DataLoader, Dataset
 
 from intercontinet.errors import DeviceMismatch, InvalidData
@@ -93,6 +94,10 @@ def check_inputs(x: Inputs, device: torch.device) -> None:
     for part in parts(x):
         if not isinstance(part, Tensor):
             raise InvalidData(f"inputs must be a tensor, not {type(part).__name__}: pass torch.as_tensor(x)")
+        if type(part) not in (Tensor, Parameter):
+            raise InvalidData(
+                f"inputs are a {type(part).__name__}, which computes in its own way: pass x.as_subclass(torch.Tensor)"
+            )
         if part.dim() == 0 or len(part) == 0:
             raise InvalidData("the data is empty: give at least one example")
         if len(part) != len(parts(x)[0]):
@@ -138,14 +143,35 @@ def fingerprint(x: Inputs, y: Tensor) -> str:
     >>> fingerprint(x, y) == fingerprint(x.flip(0), y.flip(0)), fingerprint(x, y) == fingerprint(x, 1 - y)
     (True, False)
     """
-    columns = [part.detach().cpu().contiguous().reshape(len(part), -1).numpy() for part in (*parts(x), _target(y))]
     shape = str([(str(part.dtype), tuple(part.shape[1:])) for part in parts(x)]).encode()
     if isinstance(x, Tensor) and not y.is_floating_point() and y.dim() == 1:
         shape = str((str(x.dtype), tuple(x.shape[1:]))).encode()  # as since version 1
-    total = 0
-    for row in zip(*columns, strict=True):
-        total += int.from_bytes(hashlib.sha256(shape + b"".join(part.tobytes() for part in row)).digest(), "little")
+    total = sum(int.from_bytes(digest, "little") for digest in _digests((*parts(x), _target(y)), shape))
     return f"{total % (1 << 256):064x}"
+
+
+def check_apart(x: Inputs, others: Inputs) -> None:
+    """Refuse unseen examples that were seen, whatever their labels.
+
+    >>> check_apart(torch.eye(3), torch.eye(3)[1:])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    intercontinet.errors.InvalidData: 2 of 2 unseen examples (the first is number 0) are in the data too, ...
+    """
+    seen = set(_digests(parts(x)))
+    twice = [place for place, digest in enumerate(_digests(parts(others))) if digest in seen]
+    if twice:
+        raise InvalidData(
+            f"{len(twice)} of {len(parts(others)[0])} unseen examples (the first is number {twice[0]}) are in the data "
+            "too, and shaped the region: take them out"
+        )
+
+
+def _digests(columns: Sequence[Tensor], salt: bytes = b"") -> Iterator[bytes]:
+    """A hash of each example."""
+    flat = [part.detach().cpu().contiguous().reshape(len(part), -1).numpy() for part in columns]
+    for row in zip(*flat, strict=True):
+        yield hashlib.sha256(salt + b"".join(part.tobytes() for part in row)).digest()
 
 
 def _target(y: Tensor) -> Tensor:

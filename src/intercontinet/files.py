@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from intercontinet.errors import CertificateError, WriteError
 from intercontinet.header import BLANK, BLOCK, MARK, Header, blanked, certificate_header, weights_header
-from intercontinet.record import altered
+from intercontinet.record import altered, check_weights
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
@@ -61,9 +61,9 @@ def load_weights(path: str | Path) -> dict[str, Tensor]:
     """A state dict from safetensors.
 
     Raises:
-        CertificateError: The file cannot be read as safetensors.
+        CertificateError: The file cannot be read as safetensors, or is a certificate.
     """
-    weights_header(path)
+    check_weights(path, weights_header(path).metadata)
     try:
         return dict(sorted(safetensors.torch.load_file(str(path)).items()))
     except (OSError, ValueError, safetensors.SafetensorError) as error:

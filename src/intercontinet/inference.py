@@ -12,19 +12,26 @@ from torch.func import functional_call
 
 from intercontinet.criterion import Criterion
 from intercontinet.data import Inputs, parts, rows
-from intercontinet.errors import InterContiNetError, InvalidData, InvalidModel
+from intercontinet.errors import InterContiNetError, InvalidData, InvalidModel, TrainingMode, UnsupportedLayer
 from intercontinet.interval import Interval
 
 EXAMPLES_AT_ONCE = 512
-FEATURES_ON_GPU = 8 << 20  # inputs in one go on a GPU, which only large pieces of work keep busy
+FEWEST_AT_ONCE = 8
+FEATURES_AT_ONCE = 8 << 20  # inputs in one go: a GPU is kept busy by large pieces of work only, and memory ends
+BYTES_AT_ONCE = 1 << 30  # of bounds in one go; four times that on a GPU
+BYTES_A_BOUND = 32  # of one number: two edges in float64, and as much again on the way
+ROUNDING = 1e-4  # by how much an output may differ in another batch, relative to its largest entry
 
 
-def examples_at_once(x: Inputs) -> int:
-    """How many examples to push through a net at a time."""
+def examples_at_once(x: Inputs, recorded: int | None = None) -> int:
+    """How many examples to push through a net at a time; ``recorded``: how many numbers one puts out on its way."""
     first = parts(x)[0]
-    if first.device.type == "cpu":
-        return EXAMPLES_AT_ONCE
-    return max(EXAMPLES_AT_ONCE, FEATURES_ON_GPU // max(1, first[0].numel()))
+    on_gpu = first.device.type != "cpu"
+    fitting = FEATURES_AT_ONCE // max(1, first[0].numel())
+    size = max(EXAMPLES_AT_ONCE, fitting) if on_gpu else min(EXAMPLES_AT_ONCE, fitting)
+    if recorded:
+        size = min(size, (4 if on_gpu else 1) * BYTES_AT_ONCE // (BYTES_A_BOUND * recorded))
+    return max(FEWEST_AT_ONCE, size)
 
 
 _SETTINGS = RLock()  # of torch, which all threads share
@@ -54,16 +61,37 @@ def evaluated(model: nn.Module, exact: bool = True) -> Iterator[None]:
     """Evaluation mode and true float32 products inside; every module's mode and torch's settings are restored.
 
     Where not ``exact``, a GPU's fast convolutions are let in (cuDNN's, in float32), of which no promise speaks.
+
+    Raises:
+        TrainingMode: Some module goes on training, as Dropout does that is meant to stay on.
     """
     modes = [(module, module.training) for module in model.modules()]
     device = next((tensor.device.type for tensor in model.parameters()), "cpu")
     try:
         model.eval()
+        _check_evaluated(model)
         with products("highest", fast_convolutions=not exact), torch.autocast(device, enabled=False):
             yield
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+def _check_evaluated(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        if module.training:
+            where = f"layer '{path}'" if path else "the model itself"
+            raise TrainingMode(
+                f"{where} ({type(module).__name__}) goes on training after model.eval(): promises speak of evaluated "
+                "models, so let its train() pass on what it is told"
+            )
+
+
+def check_evaluates(model: nn.Module) -> None:
+    """Raise :class:`~.errors.TrainingMode` where ``model.eval()`` leaves something training; modes stay as they are."""
+    if any(module.training for module in model.modules()):
+        with evaluated(model):
+            pass
 
 
 def outputs(model: nn.Module, state: Mapping[str, Tensor], x: Inputs) -> Tensor:
@@ -105,6 +133,39 @@ def all_outputs(model: nn.Module, state: Mapping[str, Tensor], x: Inputs) -> Ten
     size, examples = examples_at_once(x), len(parts(x)[0])
     with evaluated(model):
         return torch.cat([outputs(model, state, rows(x, slice(i, i + size))) for i in range(0, examples, size)])
+
+
+@torch.no_grad()
+def check_alone(model: nn.Module, x: Inputs) -> None:
+    """Refuse models that answer otherwise when asked again, or when an example comes by itself: tried on a few.
+
+    Args:
+        model: The module; unchanged.
+        x: Some examples, as many as run together.
+    """
+    count = len(parts(x)[0])
+    with evaluated(model):
+        out, again = outputs(model, {}, x), outputs(model, {}, x)
+        same = torch.equal(out.nan_to_num(), again.nan_to_num()) if out.device.type == "cpu" else _close(out, again)
+        if not same:
+            raise UnsupportedLayer(
+                "the model gives other outputs for the same inputs when it runs again: something in it is random, or "
+                "remembers earlier calls, and nothing can be promised about that. Remove it"
+            )
+        for place in sorted({0, count // 3, 2 * count // 3, count - 1}):
+            alone = outputs(model, {}, rows(x, slice(place, place + 1)))
+            if not _close(alone, out[place : place + 1]):
+                raise UnsupportedLayer(
+                    f"the model gives another output for example {place} by itself than in a batch of {count}: it "
+                    "mixes examples, so that a promise would hold for one batch only. Compute each by itself"
+                )
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    size = max(float(out.nan_to_num(0, 0, 0).abs().max()) if out.numel() else 0.0 for out in (one, other))
+    return torch.allclose(one, other, rtol=0.0, atol=ROUNDING * size + 1e-7, equal_nan=True)
 
 
 def meets(criterion: Criterion, out: Tensor, y: Tensor) -> Tensor:

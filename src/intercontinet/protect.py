@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from intercontinet.attack import worst_found
 from intercontinet.certificate import Certificate, check_inside
 from intercontinet.criterion import Criterion
-from intercontinet.data import Data, collect, rows
+from intercontinet.data import Data, Inputs, check_apart, collect, fingerprint, rows
 from intercontinet.errors import InvalidSetting
 from intercontinet.floor import count, floor_of
 from intercontinet.plastic import Plastic, chosen
@@ -86,13 +86,14 @@ def protect(
         classes: The outputs that take part, where each task has a head of its own.
         criterion: What counts as right, where it is not a class.
         drift: See :func:`~intercontinet.certify`.
-        unseen: Examples that shaped neither model nor region: they get a floor of their own, from which a bound for
-            unseen examples follows.
+        unseen: Examples that shaped neither model nor region, none of which is in ``data``: they get a floor of their
+            own, from which a bound for unseen examples follows.
         challenge: Whether to attack the region and record the worst that was found.
         steps: Gradient steps of the search: 100 by default, or as many as there is time for where ``seconds`` is given;
             zero for an evenly scaled region. With the same seed, more steps go on where fewer end.
         seconds: A time after which to take no more steps.
-        start: A certificate of this model to start from, as an interrupted search left it.
+        start: A certificate of this model to start from, as an interrupted search left it; for the same data, classes,
+            criterion and drift.
         seed: Makes the result reproducible.
         listen: Is told of progress; what it gets may hold a certificate to save.
 
@@ -117,6 +118,11 @@ def protect(
     device = next(iter(state.values())).device
     x, y = collect(data)
     question = Question.of(model, (x, y), device, classes, criterion)
+    others = None if unseen is None else collect(unseen)
+    if others is not None:
+        check_apart(x, others[0])
+    if first is not None:
+        _check_same(first, fingerprint(x, y), classes, criterion, drift)
     point = Region(state, state)
     outer = None
     if parent is not None:
@@ -164,14 +170,14 @@ def protect(
         found = (over or step == due) and search.fit()
         due += max(EVERY, step // EVERY) if step == due else 0
         tell(step, found)
-    return _finished(certified(), model, search, unseen, task, classes, criterion, drift, challenge, seed)
+    return _finished(certified(), model, search, others, task, classes, criterion, drift, challenge, seed)
 
 
 def _finished(
     certificate: Certificate,
     model: nn.Module,
     search: Search,
-    unseen: Data | None,
+    unseen: tuple[Inputs, Tensor] | None,
     task: str,
     classes: Sequence[int] | None,
     criterion: Criterion | None,
@@ -186,9 +192,8 @@ def _finished(
         worst = worst_found(model, region, region.check_fits(model), search.question, seed)
         floors[-1] = replace(floors[-1], attacked=round(worst.accuracy * search.question.examples))
     if unseen is not None:
-        others = collect(unseen)
-        question = Question.of(model, others, device, classes, criterion)
-        floor = count(model, region, question, others, f"{task or 'data'} (unseen)", classes, None, drift)
+        question = Question.of(model, unseen, device, classes, criterion)
+        floor = count(model, region, question, unseen, f"{task or 'data'} (unseen)", classes, None, drift)
         floors.append(replace(floor, unseen_certified=floor.certified, unseen_total=floor.total))
     return replace(certificate, tasks=tuple(floors))
 
@@ -202,6 +207,32 @@ def _check(keep: float, steps: int | None, seconds: float | None, drift: float |
         raise InvalidSetting(f"steps ({steps}) and seconds ({seconds}) must not be negative")
     if drift is not None and not 0 <= drift < 1:
         raise InvalidSetting(f"drift is {drift}: a share of an example's largest entry is needed, such as 1e-5")
+
+
+def _check_same(
+    start: Certificate, data: str, classes: Sequence[int] | None, criterion: Criterion | None, drift: float | None
+) -> None:
+    """Refuse to go on from a certificate that promises something else than what is asked for."""
+    floors = [floor for floor in start.tasks if floor.unseen_total != floor.total]
+    if not floors:
+        raise InvalidSetting("the certificate to start from holds no floor: start without it")
+    floor = floors[-1]
+    asked = {
+        "data": (floor.data, data),
+        "classes": (floor.classes, None if classes is None else tuple(int(c) for c in classes)),
+        "criterion": (floor.criterion, "classification" if criterion is None else criterion.name),
+        "drift": (floor.drift, drift),
+    }
+    others = [
+        f"other {what}" if what == "data" else f"{what} {before} (not {now})"
+        for what, (before, now) in asked.items()
+        if before != now
+    ]
+    if others:
+        raise InvalidSetting(
+            f"the certificate to start from is for {', '.join(others)}: ask for the same, or start without it and "
+            "keep both"
+        )
 
 
 def _loaded(certificate: Certificate | str | Path | None) -> Certificate | None:

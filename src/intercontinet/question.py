@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from intercontinet.bounds import Arithmetic, Float32, Forward, Real, forward, in_float64, leads
+from intercontinet.bounds import Arithmetic, Float32, Forward, Real, check_bare, forward, in_float64, leads
 from intercontinet.criterion import Criterion
 from intercontinet.data import Inputs, check_inputs, check_labels, parts, rows
 from intercontinet.errors import InvalidData
-from intercontinet.inference import all_outputs, examples_at_once, meets, outputs_of, positions, right
+from intercontinet.inference import all_outputs, check_alone, examples_at_once, meets, outputs_of, positions, right
 from intercontinet.interval import Interval
 from intercontinet.region import Region
 
@@ -51,6 +51,7 @@ class Question:
     ) -> Question:
         """The question, once its parts were found to fit each other and the model."""
         x, y = data
+        check_bare(model)
         check_inputs(x, device)
         if criterion is None:
             check_labels(y, len(parts(x)[0]), outputs_of(model, x), classes)
@@ -133,7 +134,11 @@ class Passes:
         movable: Names of what may move.
         drift: None to bound every rounding; else frozen layers are taken as computed here, give or take so much.
         quick: Whether to compute in float32 and to ignore rounding: a fast guess, never a promise.
-        size: Examples in a piece; as many as fit by default.
+        size: Examples in a piece, at most; as many as fit by default.
+
+    Raises:
+        UnsupportedLayer: The model cannot be followed, is random, or mixes the examples of a batch; that is tried on a
+            few of them, unless ``quick``.
     """
 
     def __init__(
@@ -148,9 +153,13 @@ class Passes:
     ) -> None:
         self.x, self.model, self.region, self.movable = x, model, region, movable
         self.drift, self.quick = drift, quick
-        self.size = examples_at_once(x) if size is None else size
         self.arithmetic: Arithmetic = Real(exact=True) if quick else Float32()
         self._kept: list[tuple[slice, Forward]] | None = None
+        recorded = self._through(slice(1)).recorded
+        fitting = examples_at_once(x, recorded)
+        self.size = fitting if size is None else min(size, fitting)
+        if recorded is not None and not quick:
+            check_alone(model, rows(x, slice(self.size)))
 
     def boxes(self, region: Region) -> dict[str, Interval]:
         return region.intervals(torch.float32 if self.quick else torch.float64)
@@ -182,10 +191,13 @@ class Passes:
 
     def _piece(self, start: int) -> tuple[slice, Forward]:
         where = slice(start, start + self.size)
+        return where, self._through(where)
+
+    def _through(self, where: slice) -> Forward:
         points = [Interval.point(part[where]) for part in parts(self.x)]
         x = points if self.quick else [in_float64(point) for point in points]
         movable = None if self.drift is None else self.movable
-        return where, forward(self.model, self.region.lower, x, movable, self.drift or 0.0)
+        return forward(self.model, self.region.lower, x, movable, self.drift or 0.0)
 
     def certain(self, region: Region, question: Question) -> Tensor:
         """Which examples no weight of the region gets wrong, [examples]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -14,6 +14,10 @@ from intercontinet.header import Header, Stored, is_size
 from intercontinet.taskfloor import TaskFloor, sensible
 
 ALONE = "Checked: names, shapes and edges. Which layers they belong to, weights alone cannot tell."
+MODEL = (
+    "Checked: architecture (layers, settings, constants and the code of their classes; functions they call elsewhere "
+    "are taken on trust), names, shapes and edges."
+)
 FORMAT = "intercontinet certificate"
 FORMAT_VERSION = 2
 PROMISE = (
@@ -34,17 +38,23 @@ class Frozen:
 
     Attributes:
         shape: Its shape.
-        sha256: SHA-256 of its float32 values, little-endian, in row-major order; 64 hexadecimal digits.
+        sha256: SHA-256 of its values, little-endian, in row-major order; 64 hexadecimal digits.
+        dtype: Its type, as safetensors calls it.
     """
 
     shape: tuple[int, ...]
     sha256: str
+    dtype: str = "F32"
 
 
 @final
 @dataclass(frozen=True)
 class Record:
-    """All of a certificate but its edges. See :class:`~intercontinet.certificate.Certificate`."""
+    """All of a certificate but its edges. See :class:`~intercontinet.certificate.Certificate`.
+
+    Attributes:
+        constants: Saved tensors that are not of floating point, by name; None in files that say nothing of them.
+    """
 
     architecture: str
     method: str
@@ -52,10 +62,15 @@ class Record:
     tied: dict[str, str]
     versions: dict[str, str]
     frozen: dict[str, Frozen] = field(default_factory=dict)
+    constants: dict[str, Frozen] | None = None
 
     def metadata(self) -> dict[str, str]:
         """What the header of a certificate's file says."""
         content = {**asdict(self), "promise": PROMISE}
+        for entry in content["frozen"].values():
+            del entry["dtype"]  # which is float32, always
+        if self.constants is None:
+            del content["constants"]
         return {"format": FORMAT, "version": str(FORMAT_VERSION), "record": json.dumps(content, sort_keys=True)}
 
     @classmethod
@@ -84,6 +99,9 @@ class Record:
         frozen = (
             {name: _frozen(name, entry) for name, entry in sorted(content["frozen"].items())} if version > 1 else {}
         )
+        constants = None
+        if version > 1 and "constants" in content:
+            constants = {name: _constant(name, entry) for name, entry in sorted(content["constants"].items())}
         bounded = _bounded(edges, KINDS if version == 1 else KINDS[:2])
         if not bounded and not frozen:
             raise ValueError("a region needs at least one parameter")
@@ -93,10 +111,13 @@ class Record:
         for name, first in content["tied"].items():
             if not isinstance(first, str) or name in bounded or name in frozen:
                 raise ValueError(f"'{name}' cannot be the second name of a parameter")
+        for name in constants or {}:
+            if name in bounded or name in frozen:
+                raise ValueError(f"'{name}' is a constant and has edges or is frozen too")
         architecture, method, versions = content["architecture"], content["method"], dict(content["versions"])
         if not all(isinstance(word, str) for word in (architecture, method, *versions.values())):
             raise ValueError("the architecture, the method or a version is not a word")
-        return cls(architecture, method, tuple(floors), dict(content["tied"]), versions, frozen)
+        return cls(architecture, method, tuple(floors), dict(content["tied"]), versions, frozen, constants)
 
 
 def _bounded(edges: dict[str, Stored], kinds: tuple[str, ...]) -> set[str]:
@@ -122,6 +143,12 @@ def _frozen(name: str, entry: dict[str, Any]) -> Frozen:
     return Frozen(tuple(shape), digest)
 
 
+def _constant(name: str, entry: dict[str, Any]) -> Frozen:
+    if not isinstance(entry["dtype"], str):
+        raise ValueError(f"the type of '{name}' makes no sense")
+    return replace(_frozen(name, entry), dtype=entry["dtype"])
+
+
 def edge_of(key: str) -> tuple[str, str]:
     """What a tensor in a certificate's file is ("lower", "upper", or "point" for both), and of which parameter."""
     kind, _, name = key.partition("/")
@@ -137,6 +164,12 @@ def check_kind(path: str | Path, metadata: dict[str, str]) -> None:
             f"{path} is of format version {metadata.get('version')!r}; this release reads 1 to {FORMAT_VERSION}: "
             "upgrade intercontinet"
         )
+
+
+def check_weights(path: str | Path, metadata: dict[str, str]) -> None:
+    """Raise CertificateError if a file's metadata are those of a certificate, where weights were asked for."""
+    if metadata.get("format") == FORMAT:
+        raise CertificateError(f"{path} is a certificate, not weights: give the model's .safetensors file here")
 
 
 def altered(path: str | Path) -> CertificateError:
@@ -157,8 +190,9 @@ class Verdict:
 
     Attributes:
         floors: What holds.
-        weights_alone: Whether only a state dict was looked at. Layers, their settings and their constants, such as the
-            tests of an encoder, are then taken on trust.
+        weights_alone: Whether only a state dict was looked at. Layers, their settings, their code and constants that
+            are not saved, such as the tests of an encoder, are then taken on trust. Functions outside the layers'
+            classes always are.
     """
 
     floors: tuple[TaskFloor, ...]

@@ -61,6 +61,44 @@ def second_names(model: nn.Module) -> dict[str, str]:
     return {name: first[id(tensor)] for name, tensor in names if first.setdefault(id(tensor), name) != name}
 
 
+def constants_of(model: nn.Module | State) -> dict[str, Tensor]:
+    """The saved tensors that are not of floating point, by name: no region holds them, and none may change.
+
+    Second names are left out, and so are the numbers of batches that normalising layers have seen.
+    """
+    if not isinstance(model, nn.Module):
+        return {name: tensor for name, tensor in model.items() if not tensor.is_floating_point()}
+    skipped = second_names(model).keys() | {
+        f"{path}.num_batches_tracked".lstrip(".")
+        for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, nn.modules.batchnorm._NormBase)
+    }
+    tensors = {n: t for n, t in model.state_dict().items() if isinstance(t, Tensor) and n not in skipped}
+    return {name: tensor for name, tensor in tensors.items() if not tensor.is_floating_point()}
+
+
+def kind_of(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
+    """A tensor's type, as safetensors calls it, and its shape.
+
+    >>> kind_of(torch.arange(6))
+    ('I64', (6,))
+    """
+    word = str(tensor.dtype).removeprefix("torch.")
+    for long, short in (("uint", "U"), ("int", "I"), ("bool", "BOOL"), ("complex", "C")):
+        if word.startswith(long):
+            return short + word.removeprefix(long), tuple(tensor.shape)
+    return word, tuple(tensor.shape)
+
+
+def frozen_constants(model: nn.Module | State) -> dict[str, Frozen]:
+    """Digests of all constants, by name."""
+    constants = {}
+    for name, tensor in sorted(constants_of(model).items()):
+        dtype, shape = kind_of(tensor)
+        constants[name] = Frozen(shape, digest(tensor), dtype)
+    return constants
+
+
 def _is_buffer(model: nn.Module | State, name: str) -> bool:
     """Whether a name is a buffer's; in a state dict, which does not say, whether it is one of running statistics."""
     if isinstance(model, nn.Module):
@@ -69,12 +107,15 @@ def _is_buffer(model: nn.Module | State, name: str) -> bool:
 
 
 def digest(tensor: Tensor) -> str:
-    """SHA-256 of a float32 tensor's bits, little-endian, in row-major order, wherever and however it lies in memory.
+    """SHA-256 of a tensor's bits, little-endian, in row-major order, wherever and however it lies in memory.
 
     >>> digest(torch.zeros(2)) == digest(torch.zeros(2, 1)), digest(torch.zeros(2)) == digest(-torch.zeros(2))
     (True, False)
     """
-    values = tensor.detach().cpu().contiguous().reshape(-1).numpy().astype("<f4", copy=False)
+    if tensor.device.type == "meta":
+        raise InvalidModel("a tensor on the meta device has no values: load the weights first")
+    values = tensor.detach().cpu().resolve_conj().contiguous().reshape(-1).numpy()
+    values = values.astype(values.dtype.newbyteorder("<"), copy=False)
     return hashlib.sha256(values.data if values.size else b"").hexdigest()
 
 

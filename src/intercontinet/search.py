@@ -103,10 +103,12 @@ class Search:
     ) -> None:
         self.question, self.shape, self.names = question, shape, shape.names
         point = Region(shape.state, shape.state)
-        self.sound = Passes(question.x, model, point, self.names, drift, quick=False).keep()
+        self.sound = Passes(question.x, model, point, self.names, drift, quick=False)
         self.right, self.predicted = question.today(model)
         self.correct = int(self.right.sum())
         self.wanted = keep * self.correct
+        self._check_hope(point, keep)
+        self.sound.keep()
         self._take(point, self._counted(point))
         if self.tally.certain < self.wanted or not self.correct:
             raise _not_certified(self.correct, self.tally.certain, keep)
@@ -118,6 +120,17 @@ class Search:
         self.spread = self._spread(generator)
         self.optimizer = torch.optim.Adam(list(shape.distances.values()), RATE)
         self.price = 1.0
+
+    def _check_hope(self, point: Region, keep: float) -> None:
+        """Look at piece after piece while nothing at all is certain: a large model should not take hours to say so."""
+        boxes, lost = self.sound.boxes(point), 0
+        for where, batch in self.sound:
+            asked = self.question.some(where)
+            if bool(asked.certain(batch, boxes, self.sound.arithmetic).any()):
+                return
+            lost += int(self.right[where].sum())
+            if lost > self.correct - self.wanted:
+                raise _not_certified(lost, 0, keep)
 
     def _counted(self, region: Region) -> Tally:
         return self.sound.tally(region, self.question, self.right, self.predicted)

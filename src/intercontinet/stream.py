@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from intercontinet.complaints import (
+    check_constants,
     check_names,
     check_tied,
     crossed,
@@ -29,7 +30,17 @@ from intercontinet.complaints import (
 )
 from intercontinet.errors import CertificateError, Violation
 from intercontinet.header import BLOCK, Header, Stored, blanked, certificate_header, opened, unreadable, weights_header
-from intercontinet.record import NO_FLOORS, Frozen, Record, Verdict, altered, check_kind, edge_of, senseless
+from intercontinet.record import (
+    NO_FLOORS,
+    Frozen,
+    Record,
+    Verdict,
+    altered,
+    check_kind,
+    check_weights,
+    edge_of,
+    senseless,
+)
 
 PIECE = 2**20  # bytes read at once: few enough to be hashed and compared while they are in the cache
 THREADS = 8  # at most
@@ -61,9 +72,11 @@ def verify_files(weights: str | Path, certificate: str | Path) -> Verdict:
         Violation: A parameter lies outside the region; all are named, the worst first, and by how much.
         CertificateError: A file cannot be read, was damaged or makes no sense, or the certificate holds no floors.
         InvalidModel: The weights are not float32, or not finite.
-        RegionMismatch: Names or shapes differ.
+        RegionMismatch: Names, shapes or, of what is not of floating point, types differ.
     """
-    model, promise = weights_header(weights), _certificate_header(certificate)
+    model = weights_header(weights)
+    check_weights(weights, model.metadata)
+    promise = _certificate_header(certificate)
     check_kind(certificate, promise.metadata)
     try:
         record, flaw = Record.read(certificate, promise), None
@@ -90,6 +103,7 @@ def verify_files(weights: str | Path, certificate: str | Path) -> Verdict:
         outside = {name: fact.excess for name, fact in facts.items()}
         outside |= {name: math.inf for name, frozen in record.frozen.items() if digests[name] != frozen.sha256}
         outside |= {name: pair.distance(reader, name, first) for name, first in tied.items()}
+        outside |= dict.fromkeys(pair.changed_constants(reader, record), math.inf)
     if outside := {name: excess for name, excess in outside.items() if excess > 0}:
         raise Violation(outside)
     return Verdict(record.tasks, weights_alone=True)
@@ -150,6 +164,13 @@ class _Reader:
         """A float32 tensor, piece by piece, to keep."""
         for start in range(place.start, place.end, PIECE):
             yield np.frombuffer(self.piece(file, start, min(start + PIECE, place.end)).tobytes(), "<f4")
+
+    def digest(self, place: Stored) -> str:
+        """SHA-256 of some of the weights' bytes."""
+        whole = hashlib.sha256()
+        for start in range(place.start, place.end, PIECE):
+            whole.update(self.piece(self.model, start, min(start + PIECE, place.end)))
+        return whole.hexdigest()
 
     def ordered(self, one: Values, other: Values) -> bool:
         """Whether all of one are at most the other, and no NaN."""
@@ -322,6 +343,17 @@ class _Pair:
                     )  # in which differences of float32 numbers neither overflow nor vanish
                     excess = max(excess, float(np.maximum(low - at, at - up).max()))
         return _Facts(finite, not ordered, not reachable, excess)
+
+    def changed_constants(self, reader: _Reader, record: Record) -> list[str]:
+        """The names of tensors that are not of floating point and not what they were."""
+        known = record.constants
+        if known is None:
+            return []
+        places = {name: place for name, place in self.model.tensors.items() if place.dtype not in FLOATS}
+        kinds = {name: (entry.dtype, entry.shape) for name, entry in known.items()}
+        own = {name: (place.dtype, place.shape) for name, place in places.items()}
+        pairs = check_constants(own, kinds, record.tied)
+        return [name for name, first in pairs.items() if reader.digest(places[name]) != known[first].sha256]
 
     def distance(self, reader: _Reader, one: str, other: str) -> float:
         """The largest difference between entries of two tensors that should be the same."""

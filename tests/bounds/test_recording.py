@@ -262,13 +262,13 @@ def hidden_write(net: Net, h: Tensor) -> Tensor:
 
 OUTSIDE = torch.ones(4)
 REFUSED: dict[str, tuple[Callable[[Any, Tensor], Any], str]] = {
-    "if": (lambda net, h: h if h.sum() > 0 else -h, "'gt'.*has no rule.*rule.*freeze.*drift="),
-    "if, equal": (lambda net, h: h if h[0, 0] == 0 else -h, "'eq'.*has no rule"),
+    "if": (lambda net, h: h if h.sum() > 0 else -h, "'gt'.*another branch.*rule.*freeze.*drift="),
+    "if, equal": (lambda net, h: h if h[0, 0] == 0 else -h, "'eq'.*another branch"),
     "item": (lambda net, h: h * h.max().item(), "'item'.*turns values.*into Python.*freeze.*drift="),
     "float": (lambda net, h: h * float(h[0, 0]), "'float_'.*turns values"),
     "bool": (lambda net, h: h if h[0, 0] else -h, "'bool'.*turns values"),
     "numpy": (lambda net, h: h * h.numpy(), "'numpy'.*turns values"),
-    "caught": (caught, "'gt'.*has no rule"),
+    "caught": (caught, "'gt'.*another branch"),
     "no rule": (lambda net, h: torch.erfinv(h), "'erfinv'.*has no rule"),
     "sort": (lambda net, h: h.sort(1)[0], "'sort'.*has no rule"),
     "random": (lambda net, h: h + torch.randn(4), "'randn'.*draws at random"),
@@ -553,7 +553,7 @@ def test_frozen_parts_are_taken_as_computed_whatever_they_are() -> None:
 
 @pytest.mark.parametrize("drift", [1e-4, 0.1])
 def test_drift_widens_what_was_computed_by_a_share_of_each_examples_largest_entry(drift: float) -> None:
-    model = Net(unsupported)
+    model = Net(lambda net, h: torch.erfinv(h.tanh() / 2))
     region, names = head_region(model), ["last.weight", "last.bias"]
     boxes = region.intervals(torch.float64)
     features = played(model, region, names).head(boxes, Float32())[0].lower
@@ -563,6 +563,33 @@ def test_drift_widens_what_was_computed_by_a_share_of_each_examples_largest_entr
     torch.testing.assert_close(hidden.lower, features - slack)
     tight, wide = (played(model, region, names, d).outputs(boxes, Float32()) for d in (0.0, drift))
     assert bool((wide.lower < tight.lower).all() and (tight.upper < wide.upper).all())
+
+
+@pytest.mark.parametrize(
+    ("between", "complaint"),
+    [
+        (lambda net, h: F.one_hot(h.argmax(1), 4).float(), "'argmax'.*decides by values that frozen layers compute"),
+        (lambda net, h: h * (h > 0), "'gt'.*decides by values"),
+        (lambda net, h: h if h.sum() > -1e9 else -h, "'gt'.*decides by values.*drift=0"),
+        (lambda net, h: h * float(h.max()), "'float_'.*decides by values"),
+        (lambda net, h: h.gather(1, h.sort(1)[1]) + h, "indices"),
+        (lambda net, h: h.long().float(), "'long'.*decides by values"),
+    ],
+)
+def test_with_drift_nothing_may_be_decided_by_what_drifts(between: Callable[..., Any], complaint: str) -> None:
+    model = Net(between)
+    names = ["last.weight", "last.bias"]
+    played(model, head_region(model), names)
+    with pytest.raises(UnsupportedLayer, match=complaint):
+        played(model, head_region(model), names, 1e-5)
+
+
+def test_with_drift_inputs_constants_and_extremes_may_decide() -> None:
+    def decided(net: Net, h: Tensor) -> Tensor:
+        return h.max(1, keepdim=True)[0] + h.masked_fill(net.causal[0] == 0, 0.0)
+
+    model = Net(decided)
+    assert played(model, head_region(model), ["last.weight"], 1e-5).ends_linear
 
 
 def test_inputs_and_frozen_weights_do_not_drift() -> None:

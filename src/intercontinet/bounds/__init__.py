@@ -21,7 +21,7 @@ from intercontinet.bounds.arithmetic import Arithmetic, Float32, Real
 from intercontinet.bounds.forward import Forward, chain, forward
 from intercontinet.bounds.margins import certain, leads, worst_margins
 from intercontinet.bounds.network import Network
-from intercontinet.bounds.plain import check_unhooked
+from intercontinet.bounds.plain import check_bare, check_unhooked
 from intercontinet.bounds.registry import known_layers, rule
 from intercontinet.data import check_inputs
 from intercontinet.errors import InvalidData
@@ -37,6 +37,7 @@ __all__ = [
     "bounds",
     "certain",
     "chain",
+    "check_bare",
     "check_unhooked",
     "forward",
     "in_float64",
@@ -66,6 +67,7 @@ def bounds(model: nn.Module, region: Region, x: Tensor | Interval | tuple[Tensor
     >>> out.contains(model(x))
     True
     """
+    check_bare(model)
     region = region.with_values(model)
     region.check_fits(model)
     device = next(iter(region.lower.values())).device

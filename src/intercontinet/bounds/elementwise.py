@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from intercontinet.bounds.activation import ULPS, monotone, piecewise_monotone
+from intercontinet.bounds.activation import ULPS, monotone, piecewise_monotone, sigmoid
 from intercontinet.bounds.arithmetic import LARGEST, NUDGE, Arithmetic
 from intercontinet.bounds.functions import boxed, function, moved
 from intercontinet.bounds.registry import rule_for
@@ -211,6 +211,54 @@ def clamp(arithmetic: Arithmetic, x: Interval, min: Any = None, max: Any = None)
     return arithmetic.function(monotone(lambda t: t.clamp(min, max), x, nonnegative), x, ulps=1)
 
 
+@function("clamp_min")
+def clamp_below(arithmetic: Arithmetic, x: Interval, min: Any) -> Interval:
+    """max(x, a)."""
+    return clamp(arithmetic, x, min=min)
+
+
+@function("clamp_max")
+def clamp_above(arithmetic: Arithmetic, x: Interval, max: Any) -> Interval:
+    """min(x, b)."""
+    return clamp(arithmetic, x, max=max)
+
+
+@function("celu")
+def celu(arithmetic: Arithmetic, x: Interval, alpha: float = 1.0, inplace: bool = False) -> Interval:
+    """x above zero, alpha * (exp(x / alpha) - 1) below, where the subtraction may cancel."""
+    if not 1e-3 <= alpha <= 1e3:
+        raise UnsupportedLayer(f"celu with alpha = {alpha}: its rule covers 0.001 to 1000")
+    return arithmetic.function(monotone(lambda t: F.celu(t, alpha), x, x.nonnegative), x, ULPS, absolute=alpha)
+
+
+@function("selu")
+def selu(arithmetic: Arithmetic, x: Interval, inplace: bool = False) -> Interval:
+    """ELU with two fixed factors, whose product is below two."""
+    return arithmetic.function(monotone(F.selu, x, x.nonnegative), x, ULPS, absolute=2.0)
+
+
+@function("hardsigmoid")
+def hardsigmoid(arithmetic: Arithmetic, x: Interval, inplace: bool = False) -> Interval:
+    """min(max(x + 3, 0), 6) / 6."""
+    return arithmetic.function(monotone(F.hardsigmoid, x, nonnegative=True), x, ULPS, absolute=1.0)
+
+
+@function("prelu")
+def prelu(arithmetic: Arithmetic, x: Interval, weight: Interval) -> Interval:
+    """x above zero, weight * x below, with a weight for all or one a channel."""
+    shape = (1, -1, *[1] * (len(x.shape) - 2)) if len(x.shape) > 1 else (-1,)
+    slope: Interval = moved(lambda t: t.reshape(shape), weight)
+    below = multiply(arithmetic, slope, minimum(arithmetic, x, 0.0))
+    return add(arithmetic, maximum(arithmetic, x, 0.0), below)
+
+
+@function("glu")
+def gated(arithmetic: Arithmetic, x: Interval, dim: int = -1) -> Interval:
+    """One half times the sigmoid of the other."""
+    one, other = moved(lambda t: t.chunk(2, dim), x)
+    return multiply(arithmetic, one, sigmoid(nn.Sigmoid(), {}, other, arithmetic))
+
+
 @function("minimum", "fmin")
 def minimum(arithmetic: Arithmetic, x: Value, other: Value) -> Interval:
     """The smaller of two: monotone in both."""
@@ -290,6 +338,18 @@ def stack(arithmetic: Arithmetic, tensors: Sequence[Value], dim: int = 0) -> Int
     return _joined(torch.stack, tensors, dim)
 
 
+@function("hstack")
+def stack_columns(arithmetic: Arithmetic, tensors: Sequence[Value]) -> Interval:
+    """Side by side, along the second dimension where there is one."""
+    return _joined(lambda parts, _: torch.hstack(parts), tensors, 0)
+
+
+@function("vstack")
+def stack_rows(arithmetic: Arithmetic, tensors: Sequence[Value]) -> Interval:
+    """One below the other."""
+    return _joined(lambda parts, _: torch.vstack(parts), tensors, 0)
+
+
 def _joined(join: Callable[..., Tensor], tensors: Sequence[Value], dim: int) -> Interval:
     like = next(t for t in tensors if isinstance(t, Interval))
     boxes = [boxed(t, like) for t in tensors]
@@ -304,7 +364,7 @@ def _as_layer(kind: type[nn.Module]) -> Callable[..., Interval]:
     """The rule of an activation's layer, for its function."""
 
     def apply(arithmetic: Arithmetic, x: Interval, *args: Any, inplace: bool = False, **kwargs: Any) -> Interval:
-        layer = kind(*(a for a in args if not isinstance(a, bool)), **kwargs)
+        layer = kind(*args, **kwargs)  # whose settings come in the order of the function's
         found = rule_for(layer)
         assert found is not None
         return cast(Interval, found(layer, {}, x, arithmetic))

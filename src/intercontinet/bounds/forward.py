@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from intercontinet.bounds.arithmetic import Arithmetic
 from intercontinet.bounds.network import Network
-from intercontinet.bounds.plain import check_unhooked
+from intercontinet.bounds.plain import check_bare, check_unhooked, check_unshared
 from intercontinet.bounds.recording import record
 from intercontinet.bounds.tape import Tape
 from intercontinet.errors import InvalidData, UnsupportedLayer
+from intercontinet.inference import check_evaluates
 from intercontinet.interval import Interval
 
 Boxes = Mapping[str, Interval]
@@ -46,6 +47,11 @@ class Forward(Protocol):
     @property
     def held(self) -> int:
         """Bytes of what was computed for good."""
+        ...
+
+    @property
+    def recorded(self) -> int | None:
+        """Numbers that all operations of a recorded pass put out; None for a chain."""
         ...
 
 
@@ -83,6 +89,10 @@ class Chain:
     def held(self) -> int:
         return sum(t.numel() * t.element_size() for t in {id(t): t for t in (self.x.lower, self.x.upper)}.values())
 
+    @property
+    def recorded(self) -> int | None:
+        return None
+
 
 class Pass:
     """A batch whose pass through the model was recorded."""
@@ -112,6 +122,10 @@ class Pass:
     def held(self) -> int:
         return self.tape.held
 
+    @property
+    def recorded(self) -> int | None:
+        return self.tape.elements
+
 
 def forward(
     model: nn.Module,
@@ -130,6 +144,9 @@ def forward(
             take ``drift`` (relative to an example's largest entry); None to bound everything, in any summation order.
         drift: See above.
     """
+    check_bare(model)
+    check_unshared(model, names)
+    check_evaluates(model)
     if movable is None and len(x) == 1 and (network := chain(model)) is not None:
         return Chain(network, x[0])
     for box in x:

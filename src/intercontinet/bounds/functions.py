@@ -49,6 +49,8 @@ RANDOM = DROPPING | _words(
 )
 # Functions that carry values over into Python.
 READING = _words("bool item tolist int float_ index_ numpy nonzero any all equal allclose is_nonzero array contains")
+# Functions that decide by values.
+COMPARING = _words("eq ne lt le gt ge isclose argmax argmin argsort")
 # Functions that only move entries about: both edges go the same way.
 MOVING = _words(
     """reshape view permute transpose swapaxes swapdims movedim moveaxis flatten unflatten ravel squeeze unsqueeze
@@ -87,7 +89,7 @@ _SPELLINGS = {
     "iadd": "add", "radd": "add", "isub": "sub", "imul": "mul", "rmul": "mul", "idiv": "div", "truediv": "div",
     "itruediv": "div", "true_divide": "div", "divide": "div", "multiply": "mul", "subtract": "sub", "negative": "neg",
     "absolute": "abs", "concat": "cat", "concatenate": "cat", "clip": "clamp", "rtruediv": "rdiv", "ipow": "pow",
-    "imatmul": "matmul", "mm": "matmul", "bmm": "matmul",
+    "imatmul": "matmul", "mm": "matmul", "bmm": "matmul", "row_stack": "vstack",
 }  # fmt: skip
 
 

@@ -58,4 +58,10 @@ def linear(layer: nn.Linear, parameters: Mapping[str, Interval], x: Interval, ar
     >>> out.lower, out.upper  # [1, 2] * [-1, 1] + [-2, 1] * [3, 4] = [-2, 2] + [-8, 4]
     (tensor([-10.]), tensor([6.]))
     """
-    return affine(MatrixProduct(), x, parameters["weight"], parameters.get("bias"), layer.in_features, arithmetic)
+    return affine(MatrixProduct(), x, parameters["weight"], parameters.get("bias"), x.shape[-1], arithmetic)
+
+
+def bounded_linear(arithmetic: Arithmetic, x: Interval, weight: Interval, bias: Interval | None = None) -> Interval:
+    """:func:`linear`, for the function of that name."""
+    parameters = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    return linear(nn.Linear(weight.shape[1], weight.shape[0], device="meta"), parameters, x, arithmetic)

@@ -17,6 +17,7 @@ from torch.nn.utils import parametrize
 
 from intercontinet.bounds.arithmetic import Arithmetic
 from intercontinet.bounds.linear import linear
+from intercontinet.bounds.plain import USED, unregistered
 from intercontinet.bounds.registry import Rule, computes_like, known_layers, rule_for
 from intercontinet.errors import InterContiNetError, InvalidData, UnsupportedLayer
 from intercontinet.interval import Interval
@@ -141,6 +142,10 @@ def _steps(module: nn.Module, path: str, names: Mapping[int, str]) -> list[Step]
         )
     found = rule_for(module)
     if found is not None:
+        if complaint := unregistered(module):
+            raise UnsupportedLayer(f"{where} ({kind}) {complaint}")
+        if not module._non_persistent_buffers_set.isdisjoint(USED):
+            raise UnsupportedLayer(f"{where} ({kind}) has a weight that is not saved: register it as persistent")
         tensors = (*module.named_parameters(), *module.named_buffers())
         return [Step(path, module, found, {local: names[id(tensor)] for local, tensor in tensors})]
     if isinstance(module, nn.Sequential) and computes_like(module, nn.Sequential):

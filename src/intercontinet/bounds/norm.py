@@ -48,7 +48,7 @@ def batch_norm(
     mean, variance = (column(parameters[name].lower) for name in ("running_mean", "running_var"))
     scale = torch.rsqrt(variance + layer.eps)
     out = Interval((x.lower - mean) * scale, (x.upper - mean) * scale)
-    if layer.affine:
+    if "weight" in parameters:
         weight, bias = parameters["weight"], parameters["bias"]
         corners = [
             out_edge * column(edge) for out_edge in (out.lower, out.upper) for edge in (weight.lower, weight.upper)
@@ -61,7 +61,7 @@ def batch_norm(
     def magnitude() -> Tensor:
         size = torch.where(variance + layer.eps >= 2 * SMALLEST, x.magnitude + mean.abs(), torch.inf)
         normalised = (size + NUDGE) * scale + NUDGE  # factors may be flushed to zero before or after each product
-        if not layer.affine:
+        if "weight" not in parameters:
             return normalised
         slope, offset = column(parameters["weight"].magnitude), column(parameters["bias"].magnitude)
         safe = torch.maximum(normalised, slope * scale) <= LARGEST  # whichever product comes first

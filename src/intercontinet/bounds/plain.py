@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,21 @@ from torch.nn.utils import parametrize
 from intercontinet.errors import UnsupportedLayer
 
 _REGISTERED = ("_parameters", "_buffers", "_modules")
+# Under which names torch's own layers look for tensors.
+USED = (
+    *("weight", "bias", "running_mean", "running_var", "num_batches_tracked", "bias_k", "bias_v"),
+    *("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
+)
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def check_bare(model: nn.Module) -> None:
+    """Refuse a model inside something that runs it in its own way, before anything else is said about it."""
+    if isinstance(model, _WRAPPERS):
+        raise UnsupportedLayer(
+            f"the model is wrapped in {type(model).__name__}, which spreads it over devices: give model.module"
+        )
+    _check(model, _compiled)
 
 
 def check_unhooked(model: nn.Module) -> None:
@@ -23,8 +38,55 @@ def check_unhooked(model: nn.Module) -> None:
 
 def check_plain(model: nn.Module) -> None:
     """:func:`check_unhooked`, and refuse what cannot be followed: compiled code, weights that change in the pass."""
+    check_bare(model)
     check_unhooked(model)
     _check(model, _out_of_sight)
+    _check(model, mismatched)
+
+
+def check_unshared(model: nn.Module, names: Collection[str]) -> None:
+    """Refuse buffers that a region does not speak of, but which change with weights of which it does."""
+    own = (*model.named_parameters(), *model.named_buffers())
+    spoken_of = {memory(tensor): name for name, tensor in own if name in names and tensor.numel()}
+    for name, tensor in own:
+        if name not in names and tensor.numel() and memory(tensor) in spoken_of:
+            raise UnsupportedLayer(
+                f"buffer '{name}' is not saved, and shares its memory with '{spoken_of[memory(tensor)]}': it would "
+                "change with it. Register a copy (tensor.clone())"
+            )
+
+
+def mismatched(module: nn.Module) -> str:
+    """What is wrong with how a module holds its tensors, if anything is: names must lead to what is registered."""
+    registered = {**module._parameters, **module._buffers}
+    for name, tensor in registered.items():
+        if tensor is not None and type(tensor) not in (Tensor, nn.Parameter):
+            return f"holds '{name}' as a {type(tensor).__name__}, which computes in its own way: give a plain tensor"
+        if getattr(module, name, None) is not tensor:
+            return f"gives something else for '{name}' than the tensor registered as that: rename one of the two"
+    return ""
+
+
+def unregistered(layer: nn.Module) -> str:
+    """What is wrong with the weights of a layer that has a rule, if anything is: all must be registered."""
+    for module in layer.modules():
+        for name in USED:
+            held = module._parameters.get(name, module._buffers.get(name))
+            if held is None and isinstance(getattr(module, name, None), Tensor):
+                return (
+                    f"uses a '{name}' that is neither a parameter nor a buffer, so that no region speaks of it: "
+                    "register it, or give the class a forward of its own that computes it"
+                )
+        if complaint := mismatched(module):
+            return complaint
+    return ""
+
+
+def unlike_itself(layer: nn.Module) -> str:
+    """What keeps a layer, as the pass has left it, from doing what its rule says, if anything does."""
+    if any(module.training for module in layer.modules()):
+        return "was put into training mode by the forward pass: leave it as model.eval() does"
+    return unregistered(layer)
 
 
 def _check(model: nn.Module, complain: Callable[[nn.Module], str]) -> None:
@@ -45,10 +107,17 @@ def _put_on(module: nn.Module) -> str:
     return ""
 
 
-def _out_of_sight(module: nn.Module) -> str:
-    compiled = isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod")
-    if compiled or getattr(module, "_compiled_call_impl", None) is not None:
+def _compiled(module: nn.Module) -> str:
+    if "_orig_mod" in module._modules:
+        return "is compiled, so that nobody sees what it does: give the plain module, model._orig_mod"
+    if isinstance(module, torch.jit.ScriptModule):
         return "is compiled, so that nobody sees what it does: give the plain module that it was made from"
+    return ""
+
+
+def _out_of_sight(module: nn.Module) -> str:
+    if getattr(module, "_compiled_call_impl", None) is not None:
+        return "is compiled, so that nobody sees what it does: build it anew, without module.compile()"
     if getattr(module, "max_norm", None) is not None:
         return "has max_norm, with which it changes its weight while it runs: use max_norm=None"
     return ""

@@ -19,8 +19,8 @@ from intercontinet.bounds import functions
 from intercontinet.bounds.arithmetic import Arithmetic
 from intercontinet.bounds.elementwise import power, set_item
 from intercontinet.bounds.functions import function_rule, plain_name
-from intercontinet.bounds.linear import linear
-from intercontinet.bounds.plain import edition, memory
+from intercontinet.bounds.linear import bounded_linear, linear
+from intercontinet.bounds.plain import edition, memory, unlike_itself
 from intercontinet.bounds.registry import rule_for
 from intercontinet.bounds.tape import Boxes, Known, Named, Note, Slot, leaves, mapped
 from intercontinet.errors import InvalidRegion, UnsupportedLayer
@@ -34,10 +34,13 @@ _WAY_OUT = (
 
 
 class Recorder(TorchFunctionMode):
-    """Sees every torch function of a forward pass, and keeps the notes."""
+    """Sees every torch function of a forward pass, and keeps the notes; ``drifts``: what is computed may differ."""
 
-    def __init__(self, model: nn.Module, names: Collection[str], movable: Collection[str] | None) -> None:
+    def __init__(
+        self, model: nn.Module, names: Collection[str], movable: Collection[str] | None, drifts: bool = False
+    ) -> None:
         super().__init__()
+        self.drifts = drifts
         parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
         own = parameters | buffers
         self.names = {id(tensor): name for name, tensor in own.items() if name in names}
@@ -51,7 +54,7 @@ class Recorder(TorchFunctionMode):
         self._staying: set[str] = set()  # buffers that were looked at: a region must not let them move
         self._slots: dict[int, Slot | None] = {}  # by id; None: nothing may be said of it any more
         self._editions: dict[int, int] = {}
-        self._alive: list[Tensor] = []  # so that no id is used twice
+        self._alive: dict[int, list[Tensor]] = {}  # by memory: so that no id is used twice
         self._written: set[int] = set()  # memory that followed values were written into: only slots speak for it
         self._seen: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # outcomes of functions
         self._exact: dict[int, tuple[Tensor, int]] = {}  # inputs, as they are or moved about, and their editions
@@ -121,7 +124,7 @@ class Recorder(TorchFunctionMode):
         slot = Slot(len(self._editions), tuple(value.shape))
         self._editions[slot.index] = edition(value)
         self._slots[id(value)] = slot
-        self._alive.append(value)
+        self._alive.setdefault(memory(value), []).append(value)
         return slot
 
     def note(self, place: str, apply: Callable[..., Any], args: Any, kwargs: Any, run: Callable[[], Any]) -> Any:
@@ -180,17 +183,21 @@ class Recorder(TorchFunctionMode):
             return None
         if leaf.is_floating_point():
             return self._new(leaf)
-        self._alive.append(leaf)
-        self._slots[id(leaf)] = None
+        self._forget(leaf)
         return None
+
+    def _forget(self, value: Tensor) -> None:
+        """Let nothing be said of a value any more."""
+        self._alive.setdefault(memory(value), []).append(value)
+        self._slots[id(value)] = None
 
     def _overwritten(self, value: Tensor, place: str) -> None:
         if memory(value) in self._own_memory:
             self.refuse(f"{place} changes a parameter or buffer of the model in place: write to a copy")
         if value.numel():
             self._written.add(memory(value))
-        for other in self._alive:
-            if other is not value and id(other) in self._slots and memory(other) == memory(value):
+        for other in self._alive.get(memory(value), ()):
+            if other is not value:
                 self._slots[id(other)] = None
 
     def wrap(self, model: nn.Module) -> None:
@@ -229,6 +236,8 @@ class Recorder(TorchFunctionMode):
                     given = [*_tensors((args, kwargs)), *own.values()]
                     self.check_origin(given, place)
                     followed = any(self.follows(value) for value in given)
+                    if complaint := unlike_itself(layer):
+                        self.refuse(f"{place} {complaint}")
                     if followed and found is not None:
                         return watched(own, *args, **kwargs)
                     if not followed and isinstance(layer, _FUSED):  # as fast, and as rounded, as when nobody looks
@@ -284,7 +293,12 @@ class Recorder(TorchFunctionMode):
         if name in functions.READING:
             self.refuse(
                 f"{where(name)} turns values that depend on the weights into Python: another branch could be taken "
-                f"for other weights. Write it with tensors, {_WAY_OUT}"
+                f"for other weights. Write it with tensors, {_WAY_OUT}0"
+            )
+        if name in functions.COMPARING:
+            self.refuse(
+                f"{where(name)} compares values that depend on the weights: another branch could be taken for other "
+                f"weights. Write it with minimum, maximum or clamp, {_WAY_OUT}0"
             )
         if name == "mul" and len(args) == 2 and args[0] is args[1]:
             return self.note(where(name), power, args[:1], kwargs, lambda: func(*args, **kwargs))
@@ -332,11 +346,18 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         """Run what has to do with constants only, or with nothing that moves."""
         known = functions.OF_CONSTANTS | functions.OF_WHOLE_NUMBERS
-        exact = name in functions.OF_CONSTANTS
-        for value in subjects:
-            exact = exact and (not value.is_floating_point() or id(value) in self._own or self._is_exact(value))
+        exact = all(not v.is_floating_point() or id(v) in self._own or self._is_exact(v) for v in subjects)
+        shaky, exact = self.drifts and not exact, exact and name in functions.OF_CONSTANTS
         out = func(*args, **kwargs)
+        if shaky and (name in functions.READING or (isinstance(out, Tensor) and not out.is_floating_point())):
+            self.refuse(
+                f"{where(name)} decides by values that frozen layers compute, and with drift they may differ: another "
+                "decision could be taken. Write it with tensors, or give drift=0 (bit for bit as computed here)"
+            )
         for value in _tensors(out):
+            if shaky and not value.is_floating_point():  # indices beside values
+                self._forget(value)
+                continue
             if self.movable is None and value.is_floating_point() and name not in known:
                 self.refuse(f"{where(name)} makes floating-point values in a way that may round: use .float()")
             self._seen[id(value)] = value
@@ -360,12 +381,6 @@ class Recorder(TorchFunctionMode):
             return ()
 
         self.notes.append(Note(f"buffer '{name}'", check, (Named(name),), {}, ()))
-
-
-def bounded_linear(arithmetic: Arithmetic, x: Interval, weight: Interval, bias: Interval | None = None) -> Interval:
-    """:func:`~.linear.linear`, for the function of that name."""
-    parameters = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-    return linear(nn.Linear(weight.shape[1], weight.shape[0], device="meta"), parameters, x, arithmetic)
 
 
 def _tensors(template: Any) -> Iterator[Tensor]:

@@ -46,7 +46,7 @@ def record(
     """
     check_plain(model)
     with torch.inference_mode(False), torch.no_grad(), evaluated(model):  # one thread at a time
-        recorder = Recorder(model, names, movable)
+        recorder = Recorder(model, names, movable, movable is not None and drift > 0)
         inputs = [part.clone() for part in x]
         slots = [recorder.begin(part) for part in inputs]
         before = Snapshot(model)

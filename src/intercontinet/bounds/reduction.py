@@ -11,7 +11,7 @@ from torch import Tensor
 
 from intercontinet.bounds.activation import ULPS, monotone
 from intercontinet.bounds.arithmetic import NUDGE, UNIT, Arithmetic
-from intercontinet.bounds.elementwise import maximum, minimum
+from intercontinet.bounds.elementwise import Value, maximum, minimum, negate
 from intercontinet.bounds.functions import boxed, function
 from intercontinet.bounds.product import multiply_loosely
 from intercontinet.errors import UnsupportedLayer
@@ -96,6 +96,24 @@ def matrix_product_from(arithmetic: Arithmetic, x: Interval, other: Interval | T
     return matrix_product(arithmetic, other, x)
 
 
+@function("addmm")
+def add_product(
+    arithmetic: Arithmetic, x: Value, one: Value, other: Value, *, beta: float = 1, alpha: float = 1
+) -> Interval:
+    """x + one @ other, of which x may be the first term that is added up, or the last."""
+    if beta != 1 or alpha != 1:
+        raise UnsupportedLayer("its rule covers beta = alpha = 1 only")
+    like = next(value for value in (x, one, other) if isinstance(value, Interval))
+    c, a, b = (boxed(value, like) for value in (x, one, other))
+    product = multiply_loosely(torch.matmul, a, b)
+    out = Interval(product.lower + c.lower, product.upper + c.upper)
+
+    def magnitude() -> Tensor:
+        return torch.matmul(a.magnitude + NUDGE, b.magnitude + NUDGE) + c.magnitude
+
+    return arithmetic.products(out, magnitude, a.shape[-1] + 1)
+
+
 @function("einsum")
 def einsum(arithmetic: Arithmetic, equation: str, *operands: Any) -> Interval:
     """A product of two tensors, summed over the letters that the result lacks."""
@@ -135,6 +153,12 @@ def softmax(arithmetic: Arithmetic, x: Interval, dim: int, *args: Any, **kwargs:
 
     out = Interval(share(logs.lower - slip), share(logs.upper + slip), nonnegative=True)
     return arithmetic.function(out, out, ulps=2)
+
+
+@function("softmin")
+def softmin(arithmetic: Arithmetic, x: Interval, dim: int, *args: Any, **kwargs: Any) -> Interval:
+    """:func:`softmax` of -x."""
+    return softmax(arithmetic, negate(arithmetic, x), dim)
 
 
 @function("log_softmax")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -136,6 +137,11 @@ class Tape:
         return Tape(rest, [None] * len(self.inputs), mapped(fixed, self.output), self.drift, self.batch)
 
     @property
+    def elements(self) -> int:
+        """Numbers that all operations together put out."""
+        return sum(math.prod(slot.shape) for note in self.notes for slot in slots_of(note.outputs))
+
+    @property
     def held(self) -> int:
         """Bytes of what was baked."""
         parts = [part for note in self.notes for part in leaves((note.args, note.kwargs))]
@@ -188,7 +194,7 @@ class Tape:
     def _known(self, leaf: Known, dtype: torch.dtype) -> Interval | Tensor:
         if not leaf.value.is_floating_point():
             return leaf.value
-        value = leaf.value.to(dtype)
+        value = leaf.value.float().to(dtype)  # a float64 constant is rounded where it meets float32
         if not leaf.computed or not self.drift or not value.numel():
             return Interval.point(value)
         size = value.abs()
