@@ -6,6 +6,7 @@ all rounds counts; `ratio` is the speed of verifying over that of reading. SHA-2
 the ratio would be if nothing but hashing were done, on all cores.
 
     python benchmarks/verify_speed.py --millions 100
+    python benchmarks/verify_speed.py --cold          # both files come from the disk each time
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--millions", type=float, default=100, help="parameters of the model")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--cold", action="store_true", help="let the page cache forget the files before each reading")
     parser.add_argument("--frozen", action="store_true", help="nearly all of it frozen: digests in place of edges")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -64,10 +66,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run([sys.executable, __file__, "--make", name, *sys.argv[1:]], check=True)
-        print(json.dumps(measured(folder, options.rounds, options.frozen), indent=1))
+        print(json.dumps(measured(folder, options.rounds, options.frozen, options.cold), indent=1))
 
 
-def measured(folder: Path, rounds: int, frozen: bool) -> dict[str, object]:
+def forget(paths: tuple[Path, ...]) -> None:
+    """Have the operating system drop what it holds of the files."""
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
+
+
+def measured(folder: Path, rounds: int, frozen: bool, cold: bool) -> dict[str, object]:
     from intercontinet.header import opened
     from intercontinet.stream import PIECE, THREADS, verify_files
 
@@ -87,7 +98,14 @@ def measured(folder: Path, rounds: int, frozen: bool) -> dict[str, object]:
 
     read()
     before = peak()
-    times = [(seconds(read), seconds(lambda: verify_files(*paths))) for _ in range(rounds)]
+    times = []
+    for _ in range(rounds):
+        both = []
+        for action in (read, lambda: verify_files(*paths)):
+            if cold:
+                forget(paths)
+            both.append(seconds(action))
+        times.append(both)
     reading, verifying = (min(column) for column in zip(*times, strict=True))
     command = [sys.executable, "-c", "from intercontinet.cli import main; main()", "verify", *map(str, paths)]
     size = sum(path.stat().st_size for path in paths)
@@ -96,6 +114,7 @@ def measured(folder: Path, rounds: int, frozen: bool) -> dict[str, object]:
     bytes_hashed = paths[0 if frozen else 1].stat().st_size
     return {
         "cores": os.cpu_count(),
+        "cold": cold,
         "bytes": {path.name: path.stat().st_size for path in paths},
         "read_gb_per_s": round(size / reading / 1e9, 2),
         "verify_gb_per_s": round(size / verifying / 1e9, 2),

@@ -19,7 +19,7 @@ from intercontinet.study import bench
 from intercontinet.study.reproduce import STUDIES, Plan, Study
 from intercontinet.tasks import Scenario, Stream, stream
 
-RATIOS = {"naive_ratio", "centre_ratio", "radii_ratio", "certify_ratio"}
+RATIOS = {"naive_ratio", "centre_ratio", "clamped_ratio", "radii_ratio", "certify_ratio"}
 CPU = torch.device("cpu")
 TINY = Study(
     tuple(Plan("digits", "domain", method) for method in ("sgd", "intercontinet", "intercontinet-published")),
