@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import intercontinet as icn
 from intercontinet.errors import InvalidModel, InvalidRegion, RegionMismatch
-from intercontinet.region import Frozen, digest, state_of
+from intercontinet.record import Frozen
+from intercontinet.state import digest, state_of
 from tests.tiny import mlp, same, snapshot, with_statistics
 
 steadily = settings(derandomize=True, deadline=None, max_examples=60)

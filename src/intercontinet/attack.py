@@ -16,7 +16,8 @@ from intercontinet.errors import InvalidSetting
 from intercontinet.inference import evaluated, logits, outputs
 from intercontinet.interval import Interval
 from intercontinet.question import Question
-from intercontinet.region import Region, second_names
+from intercontinet.region import Region
+from intercontinet.state import second_names
 
 WIDEST = 20.0  # between an example's outputs; exp(-20) is still far from underflow
 

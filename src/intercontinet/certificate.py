@@ -19,16 +19,8 @@ from intercontinet.errors import CertificateError, InvalidRegion, Violation
 from intercontinet.files import load_weights, seal, unseal, write_atomically
 from intercontinet.header import certificate_header, opened, unreadable
 from intercontinet.record import NO_FLOORS, Frozen, Record, Verdict, check_kind, edge_of, senseless
-from intercontinet.region import (
-    Region,
-    State,
-    constants_of,
-    digest,
-    frozen_constants,
-    kind_of,
-    second_names,
-    state_of,
-)
+from intercontinet.region import Region
+from intercontinet.state import State, constants_of, digest, frozen_constants, kind_of, second_names, state_of
 from intercontinet.stream import verify_files
 from intercontinet.taskfloor import TaskFloor
 from intercontinet.version import __version__

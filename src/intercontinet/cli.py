@@ -391,7 +391,6 @@ def _outcome(found: Verdict | InterContiNetError) -> str:
     """What came of verifying, as JSON; the distance of a frozen tensor that changed is not known, and so null."""
     import json
     import math
-    from dataclasses import asdict
 
     outcome: dict[str, object] = {"holds": False, "floors": [], "violations": [], "error": None}
     if isinstance(found, Violation):
@@ -402,9 +401,8 @@ def _outcome(found: Verdict | InterContiNetError) -> str:
     elif isinstance(found, InterContiNetError):
         outcome["error"] = str(found)
     else:
-        extra = ("floor", "accuracy", "unseen_floor", "kept")
         outcome["holds"] = True
-        outcome["floors"] = [asdict(floor) | {key: getattr(floor, key) for key in extra} for floor in found.floors]
+        outcome["floors"] = commands.floors_of(found.floors)
     return json.dumps(outcome)
 
 

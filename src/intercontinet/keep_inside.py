@@ -14,7 +14,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
 from intercontinet.errors import InterContiNetError, InvalidModel, InvalidSetting, Violation
-from intercontinet.region import Region, state_of
+from intercontinet.region import Region
+from intercontinet.state import state_of
 
 WRAPPERS = ("_orig_mod", "module")  # what torch.compile, and DataParallel and its kin, call the model they wrap
 

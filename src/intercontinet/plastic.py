@@ -8,8 +8,8 @@ from typing import Literal
 
 from torch import nn
 
+from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidSetting
-from intercontinet.region import nearest
 
 Plastic = Literal["all", "head"] | str | Sequence[str] | Callable[[str], bool]
 

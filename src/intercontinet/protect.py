@@ -23,8 +23,9 @@ from intercontinet.errors import InvalidSetting
 from intercontinet.floor import count, floor_of
 from intercontinet.plastic import Plastic, chosen
 from intercontinet.question import Passes, Question, movable_in
-from intercontinet.region import Region, state_of
+from intercontinet.region import Region
 from intercontinet.search import Search, Shape
+from intercontinet.state import state_of
 
 STEPS = 100  # of a search whose length is not said
 EVERY = 10  # steps after which the region is measured on all examples; later on, a tenth of the steps so far

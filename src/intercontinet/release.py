@@ -14,13 +14,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from intercontinet.complaints import nearest
 from intercontinet.criterion import Criterion, multi_label, regression
 from intercontinet.data import Inputs, rows
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
 from intercontinet.files import load_weights
 from intercontinet.keep_inside import keep_inside
 from intercontinet.question import movable_in
-from intercontinet.region import Region, nearest, second_names
+from intercontinet.region import Region
+from intercontinet.state import second_names
 from intercontinet.tasks.own import load_arrays, read_images
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}

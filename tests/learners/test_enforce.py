@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import intercontinet as icn
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.enforce import fitted_to_keep
-from intercontinet.region import state_of
+from intercontinet.state import state_of
 from tests.tiny import QUICK, blobs, fitted, mlp
 
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from intercontinet.floor import certain_examples
-from intercontinet.region import Region, State
+from intercontinet.region import Region
+from intercontinet.state import State
 
 WIDEST = 1024.0  # times a distance
 NARROWEST = 1e-12

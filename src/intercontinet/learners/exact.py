@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from intercontinet.bounds import Float32, Network, in_float64
 from intercontinet.certificate import Certificate, check_inside
+from intercontinet.complaints import nearest
 from intercontinet.data import Data, check_inputs, check_labels, collect_one
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
@@ -26,7 +27,8 @@ from intercontinet.nets.dictionary import PatchDictionary
 from intercontinet.nets.ferns import Ferns
 from intercontinet.nets.winners import KWinners
 from intercontinet.noise import key_of
-from intercontinet.region import Region, nearest, state_of
+from intercontinet.region import Region
+from intercontinet.state import state_of
 
 EXACT = (Ferns, KWinners, PatchDictionary, nn.Flatten)  # whole numbers and comparisons: nothing rounds
 

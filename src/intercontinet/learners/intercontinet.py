@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from intercontinet.certificate import Certificate, check_inside
+from intercontinet.complaints import nearest
 from intercontinet.data import Data, check_inputs, check_labels, collect_one
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting, TrainingMode
@@ -19,7 +20,8 @@ from intercontinet.inference import outputs_of
 from intercontinet.learners.boxes import Boxes, learn_in_boxes, region_of
 from intercontinet.learners.method import Lesson, Memory, Nets
 from intercontinet.learners.settings import Settings
-from intercontinet.region import Region, nearest, state_of
+from intercontinet.region import Region
+from intercontinet.state import state_of
 
 
 @final

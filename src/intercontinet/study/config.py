@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.counting import Counting
 from intercontinet.learners.ewc import EWC
@@ -21,7 +22,6 @@ from intercontinet.learners.method import Method
 from intercontinet.learners.plain import Offline, Plain
 from intercontinet.learners.settings import Settings
 from intercontinet.learners.si import SI
-from intercontinet.region import nearest
 from intercontinet.tasks import SCENARIOS, Scenario
 
 Values = Mapping[str, Any]

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from intercontinet.complaints import nearest
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import stream_of_thread
 from intercontinet.errors import InterContiNetError, InvalidSetting
-from intercontinet.region import nearest
 from intercontinet.study.config import METHODS, Config, Values, configure, defaults_of, settings_of
 from intercontinet.study.machine import chosen_device
 from intercontinet.study.run import Run, complete

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidSetting
-from intercontinet.region import nearest
 from intercontinet.tasks.formats import Bytes, read_cifar, read_idx
 
 Part = tuple[Bytes, Bytes]

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidData, InvalidSetting
-from intercontinet.region import nearest
 from intercontinet.tasks.formats import Bytes
 from intercontinet.tasks.scenario import Pair, check_examples
 

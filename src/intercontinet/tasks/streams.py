@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidData, InvalidSetting
-from intercontinet.region import nearest
 from intercontinet.tasks.catalogue import IMAGE_SETS
 from intercontinet.tasks.datasets import image_set
 from intercontinet.tasks.digits import digits
