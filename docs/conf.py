@@ -18,7 +18,7 @@ nitpicky = True
 nitpick_ignore_regex = [  # what others document, since no inventory is fetched; aliases; what is inside
     ("py:.*", r"(collections|pathlib|types|typing|nn|np|numpy|torch)\..*"),
     ("py:class", r"(.*\.)?(Data|Inputs|Margins|Plastic|RuleT|State)"),
-    ("py:class", r"intercontinet\.learners\.counting\..*"),
+    ("py:class", r"intercontinet\.learners\.exact_settings\..*"),
 ]
 
 autodoc_inherit_docstrings = False

@@ -282,8 +282,8 @@ def test_in_later_tasks_no_learning_rate_leads_out_of_the_region() -> None:
 
 
 def test_radii_whose_loss_is_not_a_number_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoilt_objective(*args: Any) -> Callable[..., tuple[Tensor, Tensor]]:
-        return lambda radii, fixed, batch: (sum(r.sum() for r in radii.values()) * math.nan, torch.tensor([0.0, 1.0]))
+    def spoilt_objective(*args: Any) -> Callable[..., Any]:
+        return lambda radii, *_: (sum(r.sum() for r in radii.values()) * math.nan, lambda: torch.tensor([0.0, 1.0]))
 
     monkeypatch.setattr(learners, "radii_objective", spoilt_objective)
     model = mlp()

@@ -11,13 +11,11 @@ import typer
 
 from intercontinet import commands
 from intercontinet.commands import console_for_pages
-from intercontinet.errors import InterContiNetError, Violation
+from intercontinet.errors import InterContiNetError, InvalidSetting, Violation
 from intercontinet.version import __version__
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
-
-    from intercontinet.record import Verdict
 
 EXPLANATION = (
     "\n[bold]InterContiNet, enforced[/]: the paper's method on a small network that is trained, held to its promise. "
@@ -90,7 +88,7 @@ def demo(
             bars.start_task(row)
 
             def listen(heard: Heard, row: TaskID = row, label: str = f"{scenario}, {NAMES[method]}") -> None:
-                certain = f", certain {heard.mean(0):.0%}" if heard.phase == "radii" else ""
+                certain = f", certain {heard.mean(0):.0%}" if len(heard.statistics[0]) > 1 else ""
                 note = f"digits {heard.task}  {heard.phase:<8} {heard.epoch}/{heard.epochs}"
                 note += f"  accuracy {heard.mean(-1):.0%}{certain}"
                 bars.update(row, advance=1, note=note)
@@ -162,9 +160,12 @@ def run(
         ),
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting of the method, NAME=VALUE; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="Any other setting of the method, NAME=VALUE (docs/runs.md lists them); may be repeated."
+        ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="A YAML file with these options; flags go before it.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file with these options; flags override it.")] = None,
     device: Annotated[
         str | None, typer.Option(help="auto (the default: a GPU where there is one), cpu or cuda.")
     ] = None,
@@ -219,7 +220,7 @@ def reproduce(
         str, typer.Argument(help="table1 to 3, figure3, figure4, guarantee, tradeoff; or docs, for docs/.")
     ],
     seeds: Annotated[
-        int | None, typer.Option(help="Seeds a cell should have; as many as in the paper by default.")
+        int | None, typer.Option(help="Seeds a cell should have; the study's own number by default.")
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Passes over a task's data; the paper's by default, and 20 for AlexNet.")
@@ -242,15 +243,16 @@ def reproduce(
     from intercontinet.study import folder
     from intercontinet.study.command import epochs_of, present
     from intercontinet.study.document import write_document
-    from intercontinet.study.reproduce import named, steps, work_through
+    from intercontinet.study.reproduce import chosen, steps, work_through
 
     console = console_for_pages()
     if study == "docs":
         write_document(out, docs)
         console.out(f"Wrote {docs}/results.md and its figures.", highlight=False)
         return
-    named(study)
-    todo = [] if show else steps(study, out, seeds, epochs, only or ())
+    names = only or ()
+    chosen(study, names)
+    todo = [] if show else steps(study, out, seeds, epochs, names)
     began = time.perf_counter()
     if todo:
         with folder.held(out / study), Live(console) as live:
@@ -268,7 +270,7 @@ def reproduce(
                 live.say("Interrupted: cells that are done are in the store, and the same command goes on.")
                 raise typer.Exit(130) from None
         console.print(f"{len(todo)} cell(s) in {time.perf_counter() - began:.1f} s.", highlight=False)
-    present(study, out, docs, console)
+    present(study, out, docs, console, names if show else ())
 
 
 @app.command()
@@ -333,6 +335,8 @@ def bench(
     from intercontinet.study.bench import device_for_tables, measured
     from intercontinet.study.machine import chosen_device
 
+    if json_file is not None and not json_file.absolute().parent.is_dir():  # better known before than after
+        raise InvalidSetting(f"--json: there is no folder {json_file.parent}: make it, or choose another file")
     at = chosen_device(device)
     tables_on = device_for_tables(device) if tables else None
     figures = measured(rounds, typer.echo, convolutional, at if stream else None, tables_on)
@@ -344,66 +348,7 @@ def bench(
 app.command()(commands.protect)
 app.command()(commands.update)
 app.command()(commands.attack)
-
-
-@app.command()
-def verify(
-    weights: Annotated[Path, typer.Argument(help="A state dict as .safetensors.")],
-    certificate: Annotated[Path, typer.Argument(help="The .icn file that makes the promise.")],
-    model: Annotated[
-        str | None,
-        typer.Option(help="package.module:factory, to check the architecture too, of which weights alone do not tell."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")] = False,
-) -> None:
-    """Check that weights lie in a certified region, so that every floor holds. Needs no data and no model code."""
-    from intercontinet.record import MODEL
-
-    try:
-        verdict = _verified(weights, certificate, model)
-    except InterContiNetError as error:
-        if as_json:
-            typer.echo(_outcome(error))
-        raise
-    if as_json:
-        typer.echo(_outcome(verdict))
-        return
-    headline, *_, last = str(verdict).splitlines()
-    typer.echo(headline)
-    for floor in verdict.floors:
-        line = "".join(letter if letter.isprintable() else "?" for letter in str(floor))  # a file may hold anything
-        typer.secho(f"  {line}", fg=None if floor.kept else "red")
-    typer.echo(last if verdict.weights_alone else MODEL)
-
-
-def _verified(weights: Path, certificate: Path, model: str | None) -> Verdict:
-    if model is None:
-        from intercontinet.stream import verify_files
-
-        return verify_files(weights, certificate)
-    from intercontinet.certificate import verify as verify_model
-    from intercontinet.release import built
-
-    return verify_model(built(model, weights), certificate)
-
-
-def _outcome(found: Verdict | InterContiNetError) -> str:
-    """What came of verifying, as JSON; the distance of a frozen tensor that changed is not known, and so null."""
-    import json
-    import math
-
-    outcome: dict[str, object] = {"holds": False, "floors": [], "violations": [], "error": None}
-    if isinstance(found, Violation):
-        outcome["violations"] = [
-            {"parameter": name, "excess": None if math.isinf(excess) else excess, "frozen": math.isinf(excess)}
-            for name, excess in found.outside.items()
-        ]
-    elif isinstance(found, InterContiNetError):
-        outcome["error"] = str(found)
-    else:
-        outcome["holds"] = True
-        outcome["floors"] = commands.floors_of(found.floors)
-    return json.dumps(outcome)
+app.command()(commands.verify)
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
-"""The commands for shipped models: protect, update, attack. Beside :mod:`intercontinet.cli`, which gathers all."""
+"""Commands for shipped models: protect, update, attack, verify. Beside :mod:`intercontinet.cli`, which gathers all."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from intercontinet.errors import InterContiNetError, InvalidSetting
+from intercontinet.errors import InterContiNetError, InvalidSetting, Violation
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from intercontinet.protect import Protecting
+    from intercontinet.record import Verdict
     from intercontinet.taskfloor import TaskFloor
 
 WIDE = 140  # columns
@@ -245,6 +247,62 @@ def attack(
     if broken:
         typer.secho("An attack got below a certified floor: it does not hold. Please report this.", fg="red", err=True)
         raise typer.Exit(1)
+
+
+def verify(
+    weights: Annotated[Path, typer.Argument(help="A state dict as .safetensors.")],
+    certificate: Annotated[Path, typer.Argument(help="The .icn file that makes the promise.")],
+    model: Annotated[
+        str | None,
+        typer.Option(help="package.module:factory, to check the architecture too, of which weights alone do not tell."),
+    ] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Check that weights lie in a certified region, so that every floor holds. Needs no data and no model code."""
+    from intercontinet import record
+
+    try:
+        verdict = _verified(weights, certificate, model)
+    except InterContiNetError as error:
+        if as_json:
+            typer.echo(_outcome(error))
+        raise
+    if as_json:
+        typer.echo(_outcome(verdict))
+        return
+    headline, *_, last = str(verdict).splitlines()
+    typer.echo(headline)
+    for floor in verdict.floors:
+        line = "".join(letter if letter.isprintable() else "?" for letter in str(floor))  # a file may hold anything
+        typer.secho(f"  {line}", fg=None if floor.kept else "red")
+    typer.echo(last if verdict.weights_alone else record.MODEL)
+
+
+def _verified(weights: Path, certificate: Path, model: str | None) -> Verdict:
+    if model is None:
+        from intercontinet.stream import verify_files
+
+        return verify_files(weights, certificate)
+    from intercontinet.certificate import verify as verify_model
+    from intercontinet.release import built
+
+    return verify_model(built(model, weights), certificate)
+
+
+def _outcome(found: Verdict | InterContiNetError) -> str:
+    """What came of verifying, as JSON; the distance of a frozen tensor that changed is not known, and so null."""
+    outcome: dict[str, object] = {"holds": False, "floors": [], "violations": [], "error": None}
+    if isinstance(found, Violation):
+        outcome["violations"] = [
+            {"parameter": name, "excess": None if math.isinf(excess) else excess, "frozen": math.isinf(excess)}
+            for name, excess in found.outside.items()
+        ]
+    elif isinstance(found, InterContiNetError):
+        outcome["error"] = str(found)
+    else:
+        outcome["holds"] = True
+        outcome["floors"] = floors_of(found.floors)
+    return json.dumps(outcome)
 
 
 @contextmanager

@@ -17,10 +17,10 @@ from intercontinet.errors import WriteError
 from intercontinet.files import save_weights, write_atomically
 from intercontinet.floor import TaskFloor
 from intercontinet.inference import positions, right
-from intercontinet.learners.counting import Counting
 from intercontinet.learners.exact import ExactInterContiNet
+from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.learners.intercontinet import InterContiNet
-from intercontinet.nets import build_counting_net, mlp
+from intercontinet.nets import build_exact_net, mlp
 from intercontinet.region import Region
 from intercontinet.report.results import ScenarioResult, TaskResult, epoch_record
 from intercontinet.tasks import Scenario, Stream, Task, split_digits
@@ -113,7 +113,7 @@ def _paper(scenario: Scenario, stream: Stream, seed: int) -> InterContiNet:
 def _exact(scenario: Scenario, stream: Stream, seed: int) -> ExactInterContiNet:
     slots = len(stream.tasks) if scenario == "domain" else 1  # there every task brings both outputs again
     x, _ = stream.tasks[0].train
-    net = build_counting_net(ENCODER, x[Counting().shaping(len(x), seed)], stream.outputs, slots, seed)
+    net = build_exact_net(ENCODER, x[ExactSettings().shaping(len(x), seed)], stream.outputs, slots, seed)
     head = "per-task" if scenario == "task" else "shared"
     return ExactInterContiNet(net, keep=KEEP[scenario], seed=seed, head=head)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Literal
@@ -18,7 +18,7 @@ from intercontinet.question import Passes, Question, movable_in
 from intercontinet.region import Region
 from intercontinet.taskfloor import TaskFloor
 
-__all__ = ["Margins", "TaskFloor", "certain_examples", "certify", "count", "floor_of"]
+__all__ = ["Margins", "TaskFloor", "certain_examples", "certify", "count", "floor_of", "without_known"]
 
 Margins = Literal["joint", "separate"]
 
@@ -132,6 +132,12 @@ def floor_of(
     )
 
 
+def without_known(floor: TaskFloor, earlier: Iterable[TaskFloor]) -> TaskFloor:
+    """The floor, without a word of unseen examples where an earlier task had the very same ones: they are not."""
+    known = any(task.data == floor.data for task in earlier)
+    return replace(floor, unseen_certified=None, unseen_total=None) if known else floor
+
+
 @torch.no_grad()
 def certain_examples(
     model: nn.Module,
@@ -141,11 +147,14 @@ def certain_examples(
     classes: Tensor | None,
     joint: bool = True,
     quick: bool = False,
+    drift: float | None = None,
+    movable: Collection[str] = (),
 ) -> Tensor:
     """Which examples are certain, [examples]: :func:`certify` without its checks, for those who call it often.
 
-    ``quick`` computes in float32 and ignores rounding: a fast guess, never a promise.
+    ``quick`` computes in float32 and ignores rounding: a fast guess, never a promise. With ``drift``, layers without
+    any ``movable`` parameter are taken as they are computed.
     """
-    passes = Passes(x, model, region, (), None, quick)
+    passes = Passes(x, model, region, movable, drift, quick)
     with evaluated(model, exact=False) if quick else nullcontext():  # sound arithmetic ignores Dropout by itself
         return passes.certain(region, Question(x, labels, classes, None, joint))

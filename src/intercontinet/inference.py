@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import RLock
 
 import torch
@@ -85,6 +85,12 @@ def _check_evaluated(model: nn.Module) -> None:
                 f"{where} ({type(module).__name__}) goes on training after model.eval(): promises speak of evaluated "
                 "models, so let its train() pass on what it is told"
             )
+
+
+def uncast(device: torch.device) -> AbstractContextManager[object]:
+    """Without autocast inside: rules that run a layer itself must run it in float32, wherever they are asked."""
+    on = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if on else nullcontext()
 
 
 def check_evaluates(model: nn.Module) -> None:

@@ -24,8 +24,10 @@ class TaskFloor:
         classes: The outputs that took part, or None for all.
         keep: The share of ``correct`` that was asked for, or None.
         data: Hash of the examples, whatever their order.
-        unseen_certified: How many of the unseen examples are certain, or None where none were held back.
-        unseen_total: How many examples of ``total`` shaped nothing, neither weights nor region, or None.
+        unseen_certified: How many of the unseen examples are certain, at least, or None where none were held back.
+        unseen_total: How many examples of ``total`` had shaped nothing, neither weights nor region, when these were
+            counted, or None. Where they broke the promise the region was drawn in further for their sake, and more of
+            them may be certain now: a bound from the count before that is still true, and one from after would flatter.
         criterion: What counts as right: "classification", or a criterion's name.
         stable: Number of examples whose prediction, right or wrong, no weight in the region changes, or None.
         attacked: Number of examples right under the worst weights that an attack found, or None where none was made.
@@ -115,10 +117,9 @@ def sensible(floor: TaskFloor) -> bool:
     if not all(_count(count, floor.certified, floor.total) for count in (floor.stable, floor.attacked)):
         return False
     assert certain is not None and held_back is not None
-    seen_certified, seen = floor.certified - certain, floor.total - held_back
     return (
-        0 < floor.total <= MOST
+        0 <= certain <= floor.certified <= floor.total
+        and 0 < floor.total <= MOST
         and 0 <= floor.correct <= floor.total
-        and 0 <= certain <= held_back
-        and 0 <= seen_certified <= seen
+        and certain <= held_back <= floor.total
     )

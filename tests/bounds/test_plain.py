@@ -17,7 +17,7 @@ from intercontinet.bounds.network import Network
 from intercontinet.errors import InvalidData, TrainingMode, UnsupportedLayer
 from intercontinet.interval import Interval
 from intercontinet.region import Region
-from tests.bounds.test_recording import FINE, Net, inputs
+from tests.bounds.between import FINE, Net, inputs
 
 
 class Derived(nn.Linear):

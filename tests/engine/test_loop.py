@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from intercontinet.engine.layout import Layout
-from intercontinet.engine.loop import Pause, Phase, Progress, train
+from intercontinet.engine.loop import Pause, Phase, Progress, Statistics, train
 from intercontinet.engine.optimizer import SGD, Adam, Optimizer
 from intercontinet.engine.parametrisation import Identity, InBox
 from intercontinet.noise import key_of, mixed, orders, uniform
@@ -24,10 +24,10 @@ X, Y = blobs(examples=50)
 Named = Mapping[str, Tensor]
 
 
-def objective(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+def objective(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
     out = functional_call(MODEL, {**parameters}, (batch["x"],))
     hits = (out.detach().argmax(1) == batch["y"]).to(out.dtype).mean()
-    return (F.cross_entropy(out, batch["y"], reduction="none") * batch["weight"]).mean(), hits[None]
+    return (F.cross_entropy(out, batch["y"], reduction="none") * batch["weight"]).mean(), lambda: hits[None]
 
 
 def phase(optimizer: Optimizer | None = None, epochs: int = 3, batch_size: int = 16) -> Phase:
@@ -84,7 +84,7 @@ def test_the_start_is_left_as_it_is() -> None:
 def test_an_incomplete_last_batch_is_dropped_and_a_small_set_is_one_batch() -> None:
     sizes: list[int] = []
 
-    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
         sizes.append(len(batch["x"]))
         return objective(parameters, fixed, batch)
 
@@ -98,9 +98,9 @@ def test_an_incomplete_last_batch_is_dropped_and_a_small_set_is_one_batch() -> N
 def test_each_seed_is_shuffled_by_its_own_key_and_sees_everything_once() -> None:
     seen: list[Tensor] = []
 
-    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
         seen.append(batch["index"].clone())
-        return parameters["w"].sum(), torch.zeros(1)
+        return parameters["w"].sum(), lambda: torch.zeros(1)
 
     layout = Layout({"w": torch.Size([1])})
     what = Phase("test", spy, layout, Identity(), SGD(0.1), 2, 5)
@@ -116,6 +116,27 @@ def test_each_seed_is_shuffled_by_its_own_key_and_sees_everything_once() -> None
     train(beside, torch.zeros(2, 1), {}, {"x": index, "index": index}, {}, [3, 7])
     assert torch.equal(torch.cat(seen[1:4:2]), first), "whoever trains beside it"
     assert not torch.equal(torch.cat(seen[0:4:2]), first)
+
+
+@pytest.mark.parametrize("batches", [4, 10, 25])
+@pytest.mark.parametrize("keys", [[0], [0, 1]])
+def test_listeners_hear_of_the_last_batches_of_an_epoch_whether_or_not_steps_are_paused(
+    batches: int, keys: list[int]
+) -> None:
+    def share(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
+        return parameters["w"].sum(), lambda: batch["x"][:1].double()
+
+    plain = Phase("test", share, Layout({"w": torch.Size([1])}), Identity(), SGD(0.1), 3, 2)
+    heard: dict[bool, list[Progress]] = {False: [], True: []}
+    for paused in heard:
+        what = replace(plain, pause=lambda means: torch.zeros(len(keys), dtype=torch.bool)) if paused else plain
+        examples = {"x": torch.arange(2 * batches)}
+        train(what, torch.zeros(len(keys), 1), {}, examples, {}, keys, heard[paused].append)
+    assert [told.statistics for told in heard[False]] == [told.statistics for told in heard[True]]
+    orders_of = [orders(mixed(torch.tensor([keys[0] + epoch])), 2 * batches)[0, ::2].double() for epoch in (1, 2, 3)]
+    for epoch, told in enumerate(heard[False]):
+        last = torch.cat(orders_of[: epoch + 1])[-10:]
+        assert told.statistics[0] == pytest.approx((float(last.mean()),))
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
@@ -139,10 +160,10 @@ def test_the_pause_judges_averages_over_the_last_ten_batches() -> None:
     means: list[float] = []
     calls = 0
 
-    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
         nonlocal calls
         calls += 1
-        return parameters["w"].sum(), torch.tensor([float(calls)])
+        return parameters["w"].sum(), lambda: torch.tensor([float(calls)])
 
     def listen(statistics: Tensor) -> Tensor:
         means.append(float(statistics[0, 0]))
@@ -180,17 +201,17 @@ def test_a_listener_hears_every_epoch(seeds: tuple[int, ...]) -> None:
 def test_a_listener_sees_parameters_not_what_stands_for_them() -> None:
     centre, reach, seen = start(0)[None], torch.full((1, start(0).numel()), 0.05), []
     inside = InBox(centre, reach)
-    own, mu = {"weight": torch.ones(1, 50)}, torch.zeros_like(centre)
+    own, still = {"weight": torch.ones(1, 50)}, torch.zeros_like(centre)
     what = replace(phase(), parametrisation=inside)
-    after = train(what, mu, {}, {"x": X, "y": Y}, own, [0], lambda p: seen.append(p.parameters.clone()))
-    torch.testing.assert_close(seen[-1], centre + reach * torch.tanh(after / reach), rtol=0, atol=1e-6)
+    after = train(what, still, {}, {"x": X, "y": Y}, own, [0], lambda p: seen.append(p.parameters.clone()))
+    torch.testing.assert_close(seen[-1], centre + reach * torch.tanh(after / 2), rtol=0, atol=1e-6)
 
 
 def test_a_loss_is_the_mean_over_the_epoch_of_each_seed() -> None:
     heard: list[Progress] = []
 
-    def share(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
-        return batch["value"].mean() + 0 * parameters["w"].sum(), batch["value"].max()[None]
+    def share(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
+        return batch["value"].mean() + 0 * parameters["w"].sum(), lambda: batch["value"].max()[None]
 
     what = Phase("test", share, Layout({"w": torch.Size([1])}), Identity(), SGD(0.1), 1, 2)
     own = {"value": torch.tensor([[1.0, 2.0, 3.0, 6.0], [0.0, 0.0, 0.0, 8.0]])}
@@ -231,8 +252,8 @@ def test_one_after_the_other_equals_all_at_once_and_each_alone(optimizer: Optimi
 
 
 def test_every_route_hands_each_seed_what_it_holds_fixed() -> None:
-    def towards(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
-        return (parameters["w"] - fixed["goal"]).square().sum(), torch.zeros(1)
+    def towards(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
+        return (parameters["w"] - fixed["goal"]).square().sum(), lambda: torch.zeros(1)
 
     what = Phase("test", towards, Layout({"w": torch.Size([2])}), Identity(), SGD(0.5), 1, 4)
     goal = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -272,10 +293,10 @@ def heard_noise(keys: list[int], epochs: int = 3) -> list[list[int]]:
     """The key of every step, for each seed."""
     steps: list[int] = []
 
-    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
         assert batch["noise"].shape == ()
         steps.append(int(batch["noise"]))
-        return parameters["w"].sum(), torch.zeros(1)
+        return parameters["w"].sum(), lambda: torch.zeros(1)
 
     layout = Layout({"w": torch.Size([1])})
     what = Phase("test", spy, layout, Identity(), SGD(0.1), epochs, 5, noise=True, stacked=False)
@@ -300,9 +321,10 @@ def test_every_step_of_every_seed_has_a_fresh_key_that_depends_on_nothing_else()
     assert together[0] == noise_of(keys[0], epochs=3, positions=(0, 5, 10))
 
 
-def blurred(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+def blurred(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
     """A loss whose gradient is the noise."""
-    return (parameters["w"] * uniform(batch["noise"], 4).to(torch.float64)).sum(), torch.zeros(1, dtype=torch.float64)
+    loss = (parameters["w"] * uniform(batch["noise"], 4).to(torch.float64)).sum()
+    return loss, lambda: torch.zeros(1, dtype=torch.float64)
 
 
 def test_noise_is_the_same_on_every_route() -> None:
@@ -321,9 +343,9 @@ def test_noise_is_the_same_on_every_route() -> None:
 def test_there_is_no_noise_where_none_is_asked_for(augmented: bool) -> None:
     names: list[set[str]] = []
 
-    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
+    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
         names.append(set(batch))
-        return parameters["w"].sum(), torch.zeros(1)
+        return parameters["w"].sum(), lambda: torch.zeros(1)
 
     augment = (lambda x, keys: x) if augmented else None
     what = Phase("test", spy, Layout({"w": torch.Size([1])}), Identity(), SGD(0.1), 1, 5, augment=augment)
@@ -338,8 +360,8 @@ def test_augmentation_gets_fresh_keys_and_decides_what_is_learned_from() -> None
         calls.append((x.clone(), keys.clone()))
         return torch.zeros_like(x)
 
-    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Tensor]:
-        return parameters["w"].sum() + batch["x"].abs().sum() * parameters["w"].sum(), torch.zeros(1)
+    def spy(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
+        return parameters["w"].sum() + batch["x"].abs().sum() * parameters["w"].sum(), lambda: torch.zeros(1)
 
     what = Phase("test", spy, Layout({"w": torch.Size([1])}), Identity(), SGD(1.0), 2, 5, noise=True, augment=augment)
     seeds = [key_of(0), key_of(1)]

@@ -8,9 +8,21 @@ from torch import Tensor, nn
 
 import intercontinet as icn
 from intercontinet.errors import InvalidSetting
+from intercontinet.floor import certain_examples
 from intercontinet.learners.enforce import fitted_to_keep
+from intercontinet.region import Region
 from intercontinet.state import state_of
 from tests.tiny import QUICK, blobs, fitted, mlp
+
+
+def fitted_by_hand(
+    model: nn.Module, region: Region, parent: Region | None, data: tuple[Tensor, Tensor], wanted: float
+) -> tuple[Region, int]:
+    def certain(box: Region, quick: bool) -> Tensor:
+        return certain_examples(model, box, *data, None, quick=quick)
+
+    box, found = fitted_to_keep(certain, lambda some: int(some.sum()) >= wanted, state_of(model), region, parent)
+    return box, int(found.sum())
 
 
 def test_keep_is_enforced_where_the_published_method_falls_short() -> None:
@@ -95,7 +107,7 @@ def test_rigid_layers_are_points_after_the_first_task_and_others_are_not() -> No
     assert all(torch.equal(lower[name], upper[name]) for name in ("0.weight", "0.bias"))
     assert bool((lower["2.weight"] < upper["2.weight"]).any())
     with pytest.raises(InvalidSetting, match=r"rigid is 2, but only 2 layer"):
-        icn.InterContiNet(mlp(), rigid=2, **QUICK).learn(blobs())
+        icn.InterContiNet(mlp(), rigid=2, **QUICK)
 
 
 @pytest.mark.parametrize("radius", [1e-3, 0.02, 1.0, 50.0])
@@ -104,7 +116,7 @@ def test_from_any_radius_the_search_ends_at_the_same_one(radius: float) -> None:
     model = fitted(data)
     region, parent = icn.Region.around(model, radius), icn.Region.around(model, 100.0)
     wanted = 0.8 * icn.certify(model, icn.Region.around(model, 0.0), data).certified
-    box, certified = fitted_to_keep(model, state_of(model), region, parent, data, None, wanted)
+    box, certified = fitted_by_hand(model, region, parent, data, wanted)
     reached = float((box.upper["0.weight"] - box.lower["0.weight"]).max()) / 2
     by_hand = [
         icn.certify(model, icn.Region.around(model, factor * reached), data).certified for factor in (0.999, 1.02)
@@ -120,8 +132,8 @@ def test_without_a_parent_nothing_is_let_out_and_with_one_nothing_leaves_it() ->
     def edges(box: icn.Region) -> list[Tensor]:
         return [*box.lower.values(), *box.upper.values()]
 
-    left, _ = fitted_to_keep(model, state_of(model), region, None, data, None, 40.0)
+    left, _ = fitted_by_hand(model, region, None, data, 40.0)
     assert all(torch.equal(one, other) for one, other in zip(edges(left), edges(region), strict=True))
     near = icn.Region.around(model, {"0.weight": 2e-4, "0.bias": 1e-4, "2.weight": 1e-4, "2.bias": 1e-4})
-    out, _ = fitted_to_keep(model, state_of(model), region, near, data, None, 40.0)
+    out, _ = fitted_by_hand(model, region, near, data, 40.0)
     assert all(torch.equal(one, other) for one, other in zip(edges(out), edges(near), strict=True))

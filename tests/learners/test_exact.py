@@ -226,6 +226,39 @@ def test_a_listener_hears_of_every_task_once_with_the_weights_it_left() -> None:
     heard: list[Progress] = []
     learner = ExactInterContiNet(model)
     floor = learner.learn(images(TASKS[0]), "first", listen=heard.append)
-    assert [(one.task, one.phase, one.statistics) for one in heard] == [("first", "counting", ((floor.accuracy,),))]
+    told = ("first", "learning", ((floor.floor, floor.accuracy),))
+    assert [(one.task, one.phase, one.statistics) for one in heard] == [told]
     assert torch.equal(heard[0].parameters[0], model.get_parameter("1.weight").flatten())
-    assert math.isnan(heard[0].loss[0]), "counting has no loss to tell of"
+    assert math.isnan(heard[0].loss[0]), "there is no loss to tell of"
+
+
+def test_examples_that_were_learned_from_before_are_not_unseen() -> None:
+    x = torch.rand(80, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    x[:40, :, :3] *= 0.2
+    x[40:, :, 3:] *= 0.2
+    y = torch.arange(80) // 40
+    learner = icn.ExactInterContiNet(fern_net((1, 6, 6), outputs=2, groups=40, tests=4, window=4, slots=2), keep=0.8)
+    assert learner.learn((x, y), task="first").unseen_total == 8
+    assert learner.learn((x, y), task="again").unseen_total is None
+
+
+@pytest.mark.filterwarnings("ignore:not certified as asked")  # in so little room
+def test_shifted_voices_that_find_the_lowest_ceiling_stay_in_their_region() -> None:
+    """After multiplied ones, whose ceilings may not fall below their own height with another sign."""
+    generator = torch.Generator().manual_seed(0)
+
+    def task(index: int) -> tuple[Tensor, Tensor]:
+        x, y = torch.rand(150, 1, 6, 6, generator=generator), torch.arange(150) % 2
+        dark = torch.rand(6, 6, generator=generator) < 0.5
+        for label, where in ((0, dark), (1, ~dark)):
+            x[y == label] = torch.where(where, 0.45 * x[y == label], x[y == label])
+        return x, y + 2 * index
+
+    net = fern_net((1, 6, 6), outputs=16, groups=30, tests=4, window=4, capped=True)
+    learner = icn.ExactInterContiNet(net, keep=0.9)
+    learner.learn(task(0))
+    learner = icn.ExactInterContiNet(net, 0.9, certificate=learner.certificate, tuning="shifted", at_ceiling=0.3)
+    for index in range(1, 8):
+        before = learner.region
+        learner.learn(task(index))
+        assert learner.region.within(before)

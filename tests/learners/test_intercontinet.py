@@ -71,6 +71,16 @@ def test_later_radii_start_at_almost_the_room_left_in_the_parent() -> None:
         assert bool((size < 0.29).any()), "the centre must have moved"
 
 
+def test_a_weight_that_nothing_asks_to_move_stays_to_the_bit() -> None:
+    model, (x, y) = mlp(inputs=40), blobs(inputs=40)
+    x[:, :35] = 0  # pixels that are never lit
+    before = snapshot(model)
+    going_on(model, 0.3, enforce=False, radii_epochs=0, rate=0.05, centre_epochs=2).learn((x, y))
+    after = snapshot(model)["0.weight"]
+    assert torch.equal(after[:, :35], before["0.weight"][:, :35]), "no rounding on the way through the map"
+    assert float((after - before["0.weight"]).abs().max()) > 1e-3
+
+
 def test_radii_start_where_they_are_told_to() -> None:
     learner = icn.InterContiNet(mlp(), enforce=False, centre_epochs=0, radii_epochs=0, radii_start=0.0)
     learner.learn(blobs())

@@ -80,7 +80,7 @@ def test_the_loss_is_cross_entropy_and_torchs_divergence(temperature: float) -> 
     second = F.kl_div(log_p[:, [2, 4]], q[:, [2, 4]], reduction="sum")
     expected = F.cross_entropy(new[:, 4:], lesson.y - 4) + 0.7 * (first + second) / len(lesson.x)
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
-    assert float(hits) == float((new[:, 4:].argmax(1) == lesson.y - 4).double().mean())
+    assert float(hits()) == float((new[:, 4:].argmax(1) == lesson.y - 4).double().mean())
 
 
 def test_near_the_old_weights_there_is_no_pull() -> None:

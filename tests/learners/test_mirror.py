@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import intercontinet as icn
 from intercontinet.errors import InvalidData, InvalidSetting
-from intercontinet.learners.counting import Counting
+from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.learners.method import Lesson
 from intercontinet.learners.regression import training_rows
 from intercontinet.nets import KWinners, fern_net, with_table
@@ -49,7 +49,7 @@ def test_mirrored_examples_are_learned_from_ones_that_were_never_shown(capped: b
 def test_unseen_images_shape_nothing_in_a_mirror_either(capped: bool) -> None:
     x, y = halves(300, 0)
     options: dict[str, Any] = {"head": "shared" if capped else "per-task", "fit_rate": 0.1, "mirror": True}
-    unseen = ~Counting(keep=0.8, **options).shaping(len(x), seed=0)
+    unseen = ~ExactSettings(keep=0.8, **options).shaping(len(x), seed=0)
     other = torch.where(unseen[:, None, None, None], torch.rand(x.shape, generator=torch.Generator().manual_seed(9)), x)
     learned = []
     for images in (x, other):
@@ -71,7 +71,7 @@ def test_counted_columns_have_no_use_for_a_mirror() -> None:
     with pytest.raises(InvalidSetting, match="mirror is for columns that are trained"):
         learner.learn((x, y))
     with pytest.raises(InvalidSetting, match="mirror is 'no'"):
-        Counting(mirror="no")  # type: ignore[arg-type]
+        ExactSettings(mirror="no")  # type: ignore[arg-type]
 
 
 def test_rows_are_doubled_with_their_labels() -> None:

@@ -1,4 +1,4 @@
-"""Nets that are learned by counting: by name, and put together from an encoder and a table."""
+"""Nets for the exact learner: by name, and put together from an encoder and a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.learners.exact import EXACT, encoded, parts_of
-from intercontinet.nets import Ferns, KWinners, PatchDictionary, build_counting_net, fern_net, with_table
+from intercontinet.nets import Ferns, KWinners, PatchDictionary, build_exact_net, fern_net, with_table
 from tests.tiny import same
 
 IMAGES = torch.rand(40, 2, 9, 8, generator=torch.Generator().manual_seed(0))
@@ -28,7 +28,7 @@ NAMED: dict[
 
 
 def built(name: str, seed: int = 0, slots: int = 1, images: Tensor = IMAGES) -> nn.Sequential:
-    return build_counting_net(name, images, outputs=3, slots=slots, seed=seed)
+    return build_exact_net(name, images, outputs=3, slots=slots, seed=seed)
 
 
 @pytest.fixture(autouse=True)

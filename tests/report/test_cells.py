@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from intercontinet.report import record as reader
-from intercontinet.report.cells import difference, newest
+from intercontinet.report.cells import completed, difference, newest
+from intercontinet.study.config import METHODS, defaults_of
 from tests.report.records import record
 
 
@@ -42,6 +43,15 @@ def test_records_that_differ_in_what_was_run_are_not_alike(what: str, value: Any
 def test_records_of_other_seeds_times_and_machines_are_alike() -> None:
     other = {"seeds": (5,), "started": "2026-11-17T10:00:00+00:00", "commit": "0ddba11", "seconds": 1.0}
     assert difference(parsed(), parsed("b.json", complete=False, **other)) is None
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_record_has_the_defaults_of_settings_that_are_younger(method: str) -> None:
+    old = completed(parsed(method=method, settings={"keep": 0.5}))
+    if method in ("exact", "intercontinet", "intercontinet-published"):
+        assert old.settings == {**defaults_of(method), "keep": 0.5}, "as in the results store"
+    else:
+        assert old.settings == {"keep": 0.5}
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,22 +66,23 @@ def test_all_figures_are_there_and_positive() -> None:
 
 def test_ratios_are_medians_of_rounds_after_a_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     took = {"plain": [9, 1, 2, 1], "radii": [9, 3, 2, 9], "certify": [9, 1, 1, 1]}  # seconds, round by round
+    now, order = 0.0, list[str]()
 
-    def ticks() -> Iterator[float]:
-        now = 0.0
-        for turn in range(4):
-            for name in took:
-                yield now
-                if turn:
-                    now += took[name][turn]
-                    yield now
+    def call(name: str) -> Callable[[], None]:
+        def run() -> None:
+            nonlocal now
+            now += took[name][len(order) // 4]  # two calls a round, each after a plain one
+            order.append(name)
 
-    clock = ticks()
-    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    found = bench._ratios({name: lambda: None for name in took}, 3, lambda _: None)
+        return run
+
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    found = bench._ratios({name: call(name) for name in took}, 3, lambda _: None)
     assert found["radii"] == 3.0, "the median of 3/1, 2/2 and 9/1"
     assert found["certify"] == 1.0 * bench.STEPS / bench.CERTIFIED, "the median of 1, 1/2 and 1, a batch"
     assert found["plain_ms"] == 1000 / bench.STEPS
+    assert order[::2] == ["plain"] * 8
+    assert all({*order[turn : turn + 4 : 2]} == {"radii", "certify"} for turn in range(1, 16, 4))
 
 
 def test_it_measures_at_least_once() -> None:

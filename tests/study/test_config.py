@@ -219,6 +219,10 @@ def test_empty_parts_of_a_preset_say_nothing() -> None:
         ({"settings": {"enforce": "yes"}}, "enforce"),
         ({"settings": {"milestones": 5}}, "milestones is 5; it must be a list of whole numbers"),
         ({"settings": {"milestones": ["a"]}}, "milestones is ('a',); it must be a list of whole numbers"),
+        ({"settings": {"budgets": 1}}, "budgets is 1; it must be a list of numbers"),
+        ({"settings": {"budgets": [1, "much"]}}, "budgets is (1, 'much'); it must be a list of numbers"),
+        ({"settings": {"budgets": [-1]}}, "it must be a tuple of numbers (in YAML, a list), none of them negative"),
+        ({"settings": {"held_out": 0.5}}, "held_out is 0.5; it is a share of the examples: at least 0, and below 0.5"),
         ({"settings": {"optimizer": "lbfgs"}}, "optimizer is 'lbfgs'"),
         ({"settings": {"keep": 1.5}}, "keep is 1.5"),
         ({"epochs": 0}, "epochs is 0"),
@@ -251,8 +255,8 @@ def test_settings_go_before_the_preset_and_the_rest_stays() -> None:
 def test_numbers_that_yaml_takes_for_words_are_numbers() -> None:
     values = read_yaml("{rate: 1e-4, radii_rate: 2.5E2}", "here")
     assert values == {"rate": "1e-4", "radii_rate": "2.5E2"}
-    settings = configure(settings=values).settings
-    assert (settings["rate"], settings["radii_rate"]) == (1e-4, 250.0)
+    settings = configure(settings={**values, "budgets": ["1e-1", 2]}).settings
+    assert (settings["rate"], settings["radii_rate"], settings["budgets"]) == (1e-4, 250.0, (0.1, 2))
 
 
 @pytest.mark.parametrize(
@@ -351,5 +355,36 @@ def test_no_example_stays_unseen_where_all_tasks_show_the_same_images() -> None:
     assert configure("mnist", "domain", "exact").settings["unseen"] > 0
     with pytest.raises(InvalidSetting, match="none stays unseen"):
         configure("rotated-mnist", "domain", "exact", settings={"unseen": 0.1})
-    with pytest.raises(InvalidSetting, match="augment makes no sense"):
+    with pytest.raises(InvalidSetting, match=r"augment makes no sense .*: leave it out.* --set mirror=true"):
         configure("mnist", "domain", "exact", augment=True)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "net", "settings", "words"),
+    [
+        ("task", "capped-levels-9-3", {}, "a head for each task nothing competes, .* use 'levels-9-3'"),
+        ("class", "capped-levels-9-3", {"parts": 2}, "parts is 2, .* set parts=1, or use 'levels-9-3'"),
+        ("class", "levels-9-3", {"mirror": True}, "set mirror=false, or use 'capped-levels-9-3'"),
+        ("class", "levels-9-3", {"tuning": "shifted"}, "tuning is for outputs under a ceiling: use a capped net"),
+        ("class", "levels-9-3", {"strangers_from": "mnist"}, "strangers_from is for outputs under a ceiling"),
+        ("task", "levels-9-3", {"strangers_from": "mnist"}, "strangers_from is for outputs under a ceiling"),
+    ],
+)
+def test_what_a_nets_columns_have_no_use_for_is_refused(
+    scenario: str, net: str, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=words):
+        configure("digits", scenario, "exact", net=net, settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "net", "settings"),
+    [
+        ("task", "levels-9-3", {"mirror": True, "parts": 2}),
+        ("task", "capped-levels-9-3", {"head": "shared", "mirror": True}),
+        ("class", "capped-levels-9-3", {"mirror": True, "tuning": "shifted"}),
+    ],
+)
+def test_what_they_have_use_for_is_not(scenario: str, net: str, settings: dict[str, Any]) -> None:
+    found = configure("digits", scenario, "exact", net=net, settings=settings).settings
+    assert {name: found[name] for name in settings} == settings

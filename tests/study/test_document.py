@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from intercontinet.errors import InvalidData
+from intercontinet.study.config import METHODS
 from intercontinet.study.document import COMMAND, STUDIES, results_document, write_document
 from intercontinet.study.figures import keep_csv, keep_lines, method_csv, method_lines
 from intercontinet.study.store import load_records, save_record
+from intercontinet.study.tradeoff import tradeoff
 from tests.study.records import finals, record, seed_record
 from tests.study.test_figures import curve, hundred, study
 
@@ -27,12 +30,14 @@ def test_the_document_is_what_the_records_say() -> None:
     assert text == results_document(ROOT / "results"), f"docs/results.md {STALE}"
 
 
-def test_the_figures_are_what_the_records_say() -> None:
+def test_the_figures_are_what_the_records_say(tmp_path: Path) -> None:
+    tradeoff(load_records(ROOT / "results" / "tradeoff"), tmp_path / "tradeoff")
     methods = load_records(ROOT / "results" / "figure4")
     drawn = {
         "figure3": keep_csv(keep_lines(load_records(ROOT / "results" / "figure3"))),
         "figure4": method_csv(method_lines(methods)),
         "figure5": method_csv(method_lines(methods, full=True)),
+        "tradeoff": (tmp_path / "tradeoff.csv").read_text(encoding="utf-8"),
     }
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     for name, numbers in drawn.items():
@@ -42,15 +47,36 @@ def test_the_figures_are_what_the_records_say() -> None:
 
 
 @pytest.mark.parametrize("made", [True, False], ids=["empty folder", "no folder"])
-def test_no_results_are_said_to_be_none(tmp_path: Path, made: bool) -> None:
-    results = tmp_path / "results"
+def test_a_store_without_records_makes_no_document(tmp_path: Path, made: bool) -> None:
+    results, docs = tmp_path / "results", tmp_path / "docs"
     if made:
-        results.mkdir()
-    text = results_document(results)
-    assert "There are no results yet" in text
-    assert text.count("Not run yet.") == len(STUDIES)
+        (results / "table1").mkdir(parents=True)
+    docs.mkdir()
+    (docs / "results.md").write_text("as it was")
+    with pytest.raises(InvalidData, match=r"results holds no records .*--out.*intercontinet reproduce table1"):
+        write_document(results, docs)
+    assert (docs / "results.md").read_text() == "as it was"
+
+
+def test_commands_add_no_seed_to_what_was_run(tmp_path: Path) -> None:
+    save_record(tmp_path / "table1", record(seeds=finals(0.9, 0.9)))
+    save_record(tmp_path / "table1", record(seeds=finals(0.9, 0.9, 0.9), method="mas"))
+    save_record(tmp_path / "table2", record(seeds=finals(*[0.9] * 5), dataset="fashion-mnist"))
+    save_record(tmp_path / "figure3", study(0.9, *[curve(0.8)] * 6))
+    save_record(tmp_path / "tradeoff", record(seeds=[seed_record(1)]))
+    text = results_document(tmp_path)
+    assert text.count("Not run yet.") == len(STUDIES) - 4
+    options = {"table1": " --seeds 2"}  # the fewest; table2 and figure3 have all, and tradeoff lacks the first
     for name in STUDIES:
-        assert f"`intercontinet reproduce {name}`" in text
+        assert text.count(f"`intercontinet reproduce {name}{options.get(name, '')}`") == 2, name
+
+
+def test_what_was_run_for_the_guarantee_is_told_of_each_data_set(tmp_path: Path) -> None:
+    for dataset in ("mnist", "cifar-10"):
+        promised = record([seed_record(certified=(90, 80))], method="exact", keep=0.8, dataset=dataset)
+        save_record(tmp_path / "guarantee", promised, several=True)
+    found = re.findall(r"### What was run(.*)", section(results_document(tmp_path), "A guarantee"))
+    assert found == [" on cifar-10", " on mnist"]
 
 
 def test_a_table_is_shown_with_all_that_was_run(tmp_path: Path) -> None:
@@ -67,11 +93,11 @@ def test_a_table_is_shown_with_all_that_was_run(tmp_path: Path) -> None:
     )
     text = results_document(tmp_path)
     table = section(text, "Table 1")
-    assert "There are no results yet" not in text
+    assert "Every number in tables and figures comes from a record" in text
     assert "| EWC | 97.10 ± 0.10, 3 seeds | 97.01 ± 0.13 | +0.09 | - |" in table
     assert "Hardware: Some CPU (cpu), 4 cores, 2 threads, 16 GiB of memory." in table
     assert "Versions: intercontinet 0.2, numpy 2.1.0, python 3.12.1, torch 2.6.0." in table
-    assert "Commit: `0123456789ab` (1 records)." in table and "Commit: not recorded (1 records)." in table
+    assert "Commit: `0123456789ab` (1 record)." in table and "Commit: not recorded (1 record)." in table
     assert "Time: 10 s, the sum of the cells' own times" in table
     assert "| EWC | seeds 0 to 2, epochs 30, 6.0 s | not run |" in table
     assert (
@@ -131,3 +157,12 @@ def test_a_record_in_a_folder_of_no_study_is_not_passed_over(tmp_path: Path) -> 
     save_record(tmp_path / "table4", record())
     with pytest.raises(InvalidData, match=r"table4.*belongs to no study: move it to one of table1, "):
         results_document(tmp_path)
+
+
+def test_every_setting_that_can_be_set_is_listed() -> None:
+    text = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`([a-z_]+)(?:: [a-z0-9-]+)?`", text))
+    listed |= set(re.findall(r"^  ([a-z_]+): ", text, re.MULTILINE))
+    for method, kind in METHODS.items():
+        for item in fields(kind.settings):
+            assert item.name in kind.fixed or item.name in listed, f"{method} has {item.name}"

@@ -22,7 +22,8 @@ from intercontinet.report.record import read_record
 from intercontinet.statistics import lowest_share
 from intercontinet.study.config import configure
 from intercontinet.study.folder import leave, resume, start
-from intercontinet.study.run import Run, State, complete
+from intercontinet.study.run import Run, complete
+from intercontinet.study.state import State
 from intercontinet.tasks import SCENARIOS, Scenario, Stream, stream
 from tests.study.test_folder import left_in
 from tests.tiny import same
@@ -148,7 +149,7 @@ def test_a_run_is_not_taken_up_with_another_encoder(tmp_path: Path) -> None:
     leave(tmp_path, run, run.advance(run.begin()))
     assert resume(tmp_path, small()) is not None
     again = small()
-    levels = dict(cast(nn.Sequential, again._encoders[1]).named_buffers())["1.level"]
+    levels = dict(cast(nn.Sequential, again._models.encoders[1]).named_buffers())["1.level"]
     levels += 1e-3
     with pytest.raises(InvalidSetting, match="encoders fitted here are not those"):
         resume(tmp_path, again)
@@ -221,6 +222,6 @@ def test_domains_have_a_column_for_each_time_an_output_comes() -> None:
 def test_curves_end_each_task_where_the_record_stands() -> None:
     run = Run(small().config, "cpu", curves=True)
     for seed in run.summary(complete(run))["seeds"]:
-        assert [(point["task"], point["phase"]) for point in seed["curve"]] == [(i, "counting") for i in range(3)]
+        assert [(point["task"], point["phase"]) for point in seed["curve"]] == [(i, "learning") for i in range(3)]
         for task, (row, point) in enumerate(zip(seed["accuracy_matrix"], seed["curve"], strict=True)):
             assert (point["current"], point["first"]) == pytest.approx((row[task], row[0]))

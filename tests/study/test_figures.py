@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,36 @@ def test_figure_3_is_drawn_whatever_room_is_left(tmp_path: Path, radii: float | 
     _three_files(tmp_path, "figure3")
     picture = (tmp_path / "figure3.svg").read_text()
     assert "keep 0.9, InterContiNet, as published" in picture and "shaded: radii" in picture
+
+
+def test_what_lines_of_figure_3_have_in_common_is_said_once(tmp_path: Path) -> None:
+    drawn = figure3_of(tmp_path, study(0.05, curve(0.9)), study(0.5, curve(0.8)), study(0.95, curve(0.8)))
+    assert [words for words in drawn if "keep" in words] == ["keep 0.05", "keep 0.5, 0.95"], "one line for what is one"
+    assert drawn.count("InterContiNet, enforced") == 1
+
+
+def test_ticks_are_where_they_say_they_are(tmp_path: Path) -> None:
+    drawn = figure3_of(tmp_path, study(0.05, curve(0.98)), study(0.95, curve(0.82)))
+    ticks = [words for words in drawn if words.endswith("%")]
+    assert ticks[:9] == [f"{percent}%" for percent in range(82, 100, 2)], "not 82, 85, 88, for 82.5 and so on"
+    figure4(parsed(tmp_path / "level", hundred("sgd", 0.501)), tmp_path / "figure4")
+    near = [words for words in written(tmp_path / "figure4.svg") if words.endswith("%")]
+    assert len(set(near)) == len(near), "where steps are smaller than a percent, decimals tell them apart"
+
+
+def figure3_of(folder: Path, *contents: dict[str, Any]) -> list[str]:
+    figure3(parsed(folder / "store", *contents), folder / "figure3")
+    return written(folder / "figure3.svg")
+
+
+def written(picture: Path) -> list[str]:
+    """The words in an SVG; what is drawn as paths says in a comment what it reads."""
+    return re.findall("<!-- (.*?) -->", picture.read_text())
+
+
+def test_figure_4_shows_what_guessing_gets_right(tmp_path: Path) -> None:
+    figure4(parsed(tmp_path / "store", hundred("sgd", 0.6)), tmp_path / "figure4")
+    assert "chance, 50%" in written(tmp_path / "figure4.svg"), "of tasks of two classes"
 
 
 def test_figure_4_leaves_lwf_and_offline_out_and_figure_5_brings_lwf_back(tmp_path: Path) -> None:

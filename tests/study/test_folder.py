@@ -22,7 +22,8 @@ from intercontinet.errors import InvalidData, InvalidSetting, WriteError
 from intercontinet.files import load_weights, seal, unseal
 from intercontinet.study.config import configure
 from intercontinet.study.folder import CHECKPOINT, CONFIG, held, leave, read_config, resume, start
-from intercontinet.study.run import Run, State
+from intercontinet.study.run import Run
+from intercontinet.study.state import State
 from intercontinet.tasks import Scenario, Stream, stream
 
 SMALL = ("--scenario", "domain", "--net", "mlp-8", "--epochs", "2", "--device", "cpu")

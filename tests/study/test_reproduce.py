@@ -98,6 +98,13 @@ def test_only_some_cells_by_parts_of_their_names(tmp_path: Path, only: list[str]
         (("tiny", None, 0, ()), "epochs is 0"),
         (("tiny", None, None, ("intercontinet",)), "no cell of tiny is called intercontinet"),
         (("tiny", None, None, ("dom",)), "no cell of tiny is called dom"),
+        (("tiny", None, None, ("sgd", "ofline")), "no cell of tiny is called ofline (did you mean 'offline'?)"),
+        (
+            ("tiny", None, None, ("ewc",)),
+            "its cells are named by dataset digits; scenario domain, task; method sgd, offline, "
+            "intercontinet-published; variant keep-0.5; or by several, as in domain/sgd",
+        ),
+        (("dcos", None, None, ()), "there is no study 'dcos' (did you mean 'docs'?)"),
     ],
 )
 def test_what_makes_no_sense_is_named(tmp_path: Path, asked: Any, words: str) -> None:
@@ -191,3 +198,13 @@ def test_the_papers_studies_have_its_cells_and_all_of_them_configure(tmp_path: P
         assert {step.config.seeds for step in todo} == {tuple(range(seeds))}
     assert [named(study).curves for study in expected] == [False, False, False, True, False]
     assert [step.config.keep for step in steps("figure3", tmp_path, None, None)] == list(reproduce.KEEPS)
+
+
+@pytest.mark.parametrize("study", [name for name in STUDIES if name != "tiny"])
+def test_records_in_the_repository_are_of_the_plans_as_they_are(study: str) -> None:
+    """One more seed could be added to every cell: its settings are still those that its record was run with."""
+    results = Path(__file__).parents[2] / "results"
+    stored = cells(load_records(results / study))
+    planned = {plan.key for plan in STUDIES[study].plans}
+    assert stored and stored.keys() <= planned, "a record without a plan"
+    assert len(steps(study, results, 1 + max(len(cell.seeds) for cell in stored.values()), None)) == len(planned)

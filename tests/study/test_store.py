@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,19 @@ def test_offline_has_one_row_and_no_forgetting(tmp_path: Path) -> None:
 def test_other_files_are_no_records_and_no_folder_has_none(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("Notes.")
     assert load_records(tmp_path) == load_records(tmp_path / "nowhere") == []
+
+
+def test_a_folder_that_cannot_be_read_is_not_taken_for_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidData, match=r"cannot read the folder .*file: Not a directory\. .* --out"):
+        load_records(tmp_path / "file")
+
+    def forbidden(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "iterdir", forbidden)  # root, who may run tests, is let in everywhere
+    with pytest.raises(InvalidData, match=r"cannot read the folder .*: Permission denied\. Make it readable"):
+        load_records(tmp_path)
 
 
 def test_the_same_run_again_replaces_its_file(tmp_path: Path) -> None:

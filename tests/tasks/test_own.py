@@ -114,7 +114,7 @@ def test_a_file_that_names_its_tasks_cannot_be_told_how_many(tmp_path: Path) -> 
 
 
 def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidData, match=r"cannot read .*none\.npz: No such file"):
+    with pytest.raises(InvalidData, match=r"cannot read .*none\.npz: No such file.*\. Check that it is there"):
         stream(tmp_path / "none.npz", "class")
     whole = saved(tmp_path).read_bytes()
     path = tmp_path / "bad.npz"

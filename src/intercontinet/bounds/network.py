@@ -17,9 +17,10 @@ from torch.nn.utils import parametrize
 
 from intercontinet.bounds.arithmetic import Arithmetic
 from intercontinet.bounds.linear import linear
-from intercontinet.bounds.plain import USED, unregistered
+from intercontinet.bounds.plain import USED, put_on, unregistered
 from intercontinet.bounds.registry import Rule, computes_like, known_layers, rule_for
 from intercontinet.errors import InterContiNetError, InvalidData, UnsupportedLayer
+from intercontinet.inference import uncast
 from intercontinet.interval import Interval
 from intercontinet.noise import mixed, uniform
 
@@ -39,7 +40,8 @@ class Step:
     def __call__(self, boxes: Boxes, x: Interval, arithmetic: Arithmetic) -> Interval:
         parameters = {local: boxes[name] for local, name in self.names.items() if name in boxes}
         try:
-            return cast(Interval, self.rule(self.layer, parameters, x, arithmetic))
+            with uncast(x.lower.device):
+                return cast(Interval, self.rule(self.layer, parameters, x, arithmetic))
         except InterContiNetError as error:
             raise type(error)(f"layer '{self.path}' ({type(self.layer).__name__}): {error}") from None
         except torch.OutOfMemoryError:
@@ -142,6 +144,10 @@ def _steps(module: nn.Module, path: str, names: Mapping[int, str]) -> list[Step]
         )
     found = rule_for(module)
     if found is not None:
+        for name, part in module.named_modules():
+            if complaint := put_on(part):
+                of = f"part '{name}' of " if name else ""
+                raise UnsupportedLayer(f"{of}{where} ({kind}) {complaint}")
         if complaint := unregistered(module):
             raise UnsupportedLayer(f"{where} ({kind}) {complaint}")
         if not module._non_persistent_buffers_set.isdisjoint(USED):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from types import FunctionType
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ def check_unhooked(model: nn.Module) -> None:
     """Refuse hooks, parametrizations and replaced methods: no architecture's hash shows what they do."""
     if module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks:
         raise UnsupportedLayer("torch has global forward hooks, which may change any layer's output: remove them first")
-    _check(model, _put_on)
+    _check(model, put_on)
 
 
 def check_plain(model: nn.Module) -> None:
@@ -96,12 +97,14 @@ def _check(model: nn.Module, complain: Callable[[nn.Module], str]) -> None:
             raise UnsupportedLayer(f"{where} ({type(module).__name__}) {complaint}")
 
 
-def _put_on(module: nn.Module) -> str:
+def put_on(module: nn.Module) -> str:
+    """What was put on a module from outside that its class does not tell of, if anything was."""
     if module._forward_hooks or module._forward_pre_hooks:
         return "has forward hooks, which may change its output: remove them first"
-    own = vars(module).get("forward")
-    if own is not None and not hasattr(own, "notes_for_bounds") and not isinstance(module, torch.jit.ScriptModule):
-        return "has a forward of its own put on it: give its class that method"
+    for name, own in vars(module).items():
+        replaced = isinstance(getattr(type(module), name, None), FunctionType) and not hasattr(own, "notes_for_bounds")
+        if replaced and not isinstance(module, torch.jit.ScriptModule):
+            return f"has a {name} of its own put on it: give its class that method"
     if parametrize.is_parametrized(module):
         return "is parametrized: call torch.nn.utils.parametrize.remove_parametrizations first"
     return ""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from intercontinet.bounds.arithmetic import Arithmetic
 from intercontinet.errors import InterContiNetError, InvalidData, UnsupportedLayer
+from intercontinet.inference import uncast
 from intercontinet.interval import Interval
 
 Boxes = Mapping[str, Interval]
@@ -156,7 +157,8 @@ class Tape:
         args = self._resolved(note.args, values, boxes)
         kwargs = self._resolved(note.kwargs, values, boxes)
         try:
-            _fill(note.outputs, note.apply(arithmetic, *args, **kwargs), values)
+            with uncast(next(iter(boxes.values())).lower.device):
+                _fill(note.outputs, note.apply(arithmetic, *args, **kwargs), values)
         except InterContiNetError as error:
             raise type(error)(f"{note.place}: {error}") from None
         except torch.OutOfMemoryError:

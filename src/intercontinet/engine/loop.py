@@ -16,19 +16,20 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from intercontinet.engine.layout import Layout
-from intercontinet.engine.optimizer import SGD, Optimizer
-from intercontinet.engine.parametrisation import Identity, Parametrisation
+from intercontinet.engine.optimizer import Optimizer, Stride
+from intercontinet.engine.parametrisation import Parametrisation
+from intercontinet.engine.place import WINDOW, InPython, InTensors, Place
 from intercontinet.engine.record import recorded
 from intercontinet.noise import mixed, orders
 
 Fixed = Mapping[str, Tensor]
 Batch = Mapping[str, Tensor]
 Parameters = Mapping[str, Tensor]
-Objective = Callable[[Parameters, Fixed, Batch], tuple[Tensor, Tensor]]
+Statistics = Callable[[], Tensor]
+Objective = Callable[[Parameters, Fixed, Batch], tuple[Tensor, Statistics]]
 Pause = Callable[[Tensor], Tensor]
 Augment = Callable[[Tensor, Tensor], Tensor]
 
-WINDOW = 10  # batches over which statistics are averaged
 SLOWER = 0.1  # what a milestone multiplies the learning rate by
 
 
@@ -38,7 +39,7 @@ class Phase:
 
     Attributes:
         name: For people: "centres", "radii".
-        objective: (parameters by name, fixed, batch) -> (loss [], statistics [k]) of one seed.
+        objective: (parameters by name, fixed, batch) -> (loss [], a call that gives statistics [k]) of one seed.
         layout: Where each parameter lies in the trained vector.
         parametrisation: From that vector's values to parameters.
         optimizer: How to step.
@@ -161,16 +162,16 @@ class _Steps:
         self._keys = torch.tensor(list(keys), device=device)
         self._epoch_keys = self._keys.clone()
         self._order = torch.empty(seeds, examples, dtype=torch.int64, device=device)
-        self._within = torch.arange(size, device=device)
-        self._position = torch.zeros(1, dtype=torch.int64, device=device)  # of the batch, in the epoch's order
-        self._taken = torch.zeros(1, dtype=torch.int64, device=device)  # steps, in the whole phase
         self._losses = torch.zeros(seeds, dtype=trained.dtype, device=device)
         self._held = torch.zeros(seeds, dtype=torch.int64, device=device)
-        self._recent = torch.zeros(WINDOW, seeds, phase.statistics, dtype=trained.dtype, device=device)
+        recent = torch.zeros(WINDOW, seeds, phase.statistics, dtype=trained.dtype, device=device)
+        watched = phase.pause is not None
+        self._place: Place = InTensors(recent, size)
+        if device.type != "cuda":  # where steps are recorded
+            self._place = InPython(recent, self.count, size, watched)
         self._skips = seeds == 1 and device.type == "cpu"  # a look at a value costs nothing there
         self._parameters = phase.parametrisation.decode(self.values)
         views = phase.layout.unflatten(self._parameters)  # decoding again refreshes them
-        self._views = list(views.values()) if isinstance(phase.parametrisation, Identity) else []  # of the values
         if seeds == 1:
             self._evaluate = _one_seed(phase.objective, views)
         else:
@@ -179,15 +180,15 @@ class _Steps:
     @property
     def changing(self) -> list[Tensor]:
         """What a step writes and later steps read."""
-        own = [self.values, self._position, self._taken, self._losses, self._held, self._recent]
-        return [*own, *self._state]
+        return [self.values, self._losses, self._held, *self._place.changing, *self._state]
 
     def begin(self, epoch: int) -> None:
         """Shuffle, and count from nothing."""
         self._epoch_keys.copy_(mixed(self._keys + epoch))
         self._order.copy_(orders(self._epoch_keys, self._order.shape[1]))
-        for counter in (self._position, self._losses, self._held):
-            counter.zero_()
+        self._place.begin()
+        self._losses.zero_()
+        self._held.zero_()
 
     def take(self) -> None:
         """One step of every seed."""
@@ -195,42 +196,34 @@ class _Steps:
         batch = self._batch()
         phase.parametrisation.decode(self.values)
         loss, statistics, gradient = self._evaluate(self._fixed, batch)
-        self._recent.index_copy_(0, self._taken % WINDOW, statistics[None])
+        self._place.step(statistics)
         self._losses += loss
-        self._taken += 1
-        self._position += len(self._within)
         moving = None
         if phase.pause is not None:
-            paused = phase.pause(self._means())
+            paused = phase.pause(self._place.means())
             self._held += paused
             if not self._skips:
                 moving = ~paused
             elif bool(paused):
                 return
-        if self._views and moving is None and isinstance(self.optimizer, SGD):
-            for view, part in zip(self._views, gradient(), strict=True):  # no need to lay it out as one vector
-                view.sub_(part, alpha=self.optimizer.rate)
-        else:
-            self.optimizer.step_(self.values, phase.parametrisation.pull(gradient()), self._state, moving)
+        phase.parametrisation.move_(self.values, gradient(), Stride(self.optimizer, self._state, moving))
 
     def progress(self, epoch: int) -> Progress:
         phase = self._phase
         self._parameters = phase.parametrisation.decode(self.values)
-        loss, means = (self._losses / self.count).tolist(), self._means().tolist()
+        loss, means = (self._losses / self.count).tolist(), self._place.means().tolist()
         paused = float(self._held.sum()) / (self.count * len(self.values))
         rows = tuple(tuple(row) for row in means)
         return Progress(phase.name, epoch, phase.epochs, tuple(loss), rows, paused, self._parameters)
 
-    def _means(self) -> Tensor:
-        return self._recent.sum(0) / self._taken.clamp(max=WINDOW)
-
     def _batch(self) -> dict[str, Tensor]:
-        rows = self._order.index_select(1, self._within + self._position)
-        batch = {name: tensor[rows] for name, tensor in self._shared.items()}
+        rows = self._place.rows(self._order)
+        flat = rows.reshape(-1)  # tensor[rows] is the same, but takes a CPU twice as long
+        batch = {n: t.index_select(0, flat).view(*rows.shape, *t.shape[1:]) for n, t in self._shared.items()}
         batch.update({name: tensor.gather(1, rows) for name, tensor in self._own.items()})
         phase = self._phase
         if phase.noise or phase.augment is not None:
-            noise = mixed(self._epoch_keys + self._position + 1)
+            noise = mixed(self._epoch_keys + self._place.position + 1)
             if phase.augment is not None:
                 batch["x"] = phase.augment(batch["x"], mixed(noise))
             if phase.noise:
@@ -238,7 +231,7 @@ class _Steps:
         return batch
 
 
-Evaluated = tuple[Tensor, Tensor, Callable[[], Sequence[Tensor]]]
+Evaluated = tuple[Tensor, Statistics, Callable[[], Sequence[Tensor]]]
 Evaluate = Callable[[Fixed, Batch], Evaluated]
 
 
@@ -253,7 +246,7 @@ def _one_seed(objective: Objective, parameters: Parameters, seed: int = 0) -> Ev
         def gradient() -> list[Tensor]:
             return [part[None] for part in torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)]
 
-        return loss.detach()[None], statistics.detach()[None], gradient
+        return loss.detach()[None], lambda: statistics().detach()[None], gradient
 
     return evaluate
 
@@ -272,19 +265,23 @@ def _each_seed(objective: Objective, parameters: Parameters) -> Evaluate:
         for single in singles:
             loss, own, gradient = single(fixed, batch)
             losses.append(loss)
-            statistics.append(own)
+            statistics.append(own())
             gradients.append(gradient())  # at once, so that one seed's activations are kept at a time
         parts = [torch.cat(part) for part in zip(*gradients, strict=True)]
-        return torch.cat(losses), torch.cat(statistics), lambda: parts
+        return torch.cat(losses), lambda: torch.cat(statistics), lambda: parts
 
     return evaluate
 
 
 def _many_seeds(objective: Objective, parameters: Parameters) -> Evaluate:
-    stacked = vmap(grad_and_value(objective, has_aux=True), randomness="different")
+    def whole(*given: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        loss, statistics = objective(*given)
+        return loss, statistics()
+
+    stacked = vmap(grad_and_value(whole, has_aux=True), randomness="different")
 
     def evaluate(fixed: Fixed, batch: Batch) -> Evaluated:
         gradients, (loss, statistics) = stacked(dict(parameters), dict(fixed), dict(batch))
-        return loss.detach(), statistics.detach(), lambda: list(gradients.values())
+        return loss.detach(), statistics.detach, lambda: list(gradients.values())
 
     return evaluate

@@ -54,6 +54,31 @@ class SGD:
 
 @final
 @dataclass(frozen=True)
+class Stride:
+    """One step of an optimizer, about to be taken.
+
+    Attributes:
+        optimizer: Whose step.
+        state: Its memory.
+        moving: Which rows move, [seeds]; None for all.
+    """
+
+    optimizer: Optimizer
+    state: State = ()
+    moving: Tensor | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """The learning rate, where every row's step is just that times its gradient, for which there are shortcuts."""
+        return self.optimizer.rate if isinstance(self.optimizer, SGD) and self.moving is None else None
+
+    def step_(self, values: Tensor, gradient: Tensor) -> None:
+        """Move ``values`` [seeds, entries] in place."""
+        self.optimizer.step_(values, gradient, self.state, self.moving)
+
+
+@final
+@dataclass(frozen=True)
 class Adam:
     """Adam with bias correction; each seed counts its own steps."""
 

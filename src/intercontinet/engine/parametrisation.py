@@ -1,4 +1,4 @@
-"""From the vector that an optimizer moves to the parameters that a model runs on, and gradients back.
+"""From the vector that is trained to the parameters that a model runs on, and from their gradients to a step of it.
 
 Elementwise, so a whole stack [seeds, entries] goes at once; written out by hand, into buffers that are used again,
 because on a CPU every pass over such vectors counts, and allocating them anew costs more than the arithmetic.
@@ -12,11 +12,14 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
+from intercontinet.engine.optimizer import Stride
+
 LEAST_REACH = 1e-30  # keeps v / r defined where there is no room left
+SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
 
 
 class Parametrisation(Protocol):
-    """An elementwise map and its derivative."""
+    """An elementwise map, and how to move along it."""
 
     def decode(self, values: Tensor) -> Tensor:
         """Parameters for these values, [seeds, entries]: always in the same tensor, overwritten by the next call.
@@ -25,14 +28,13 @@ class Parametrisation(Protocol):
         """
         ...
 
-    def pull(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The gradient by the values last decoded, once for each decoding; overwritten by the next call.
+    def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
+        """Take a step from the values last decoded, in place, once for each decoding.
 
         Args:
+            values: [seeds, entries].
             gradients: By the parameters, in parts, in order, [seeds, ...] each.
-
-        Returns:
-            [seeds, entries].
+            stride: The optimizer that takes it.
         """
         ...
 
@@ -42,15 +44,44 @@ class Identity:
     """The values are the parameters."""
 
     def __init__(self) -> None:
-        self._out = torch.empty(0)
+        self._pieces = _Pieces(torch.empty(0))
+        self._gradient = torch.empty(0)
 
     def decode(self, values: Tensor) -> Tensor:
-        if self._out.shape != values.shape:
-            self._out = torch.empty_like(values)
+        if self._pieces.vectors is not values:
+            self._pieces, self._gradient = _Pieces(values), values.new_empty(0)
         return values
 
-    def pull(self, gradients: Sequence[Tensor]) -> Tensor:
-        return torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1, out=self._out)
+    def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
+        rate = stride.rate
+        if rate is None:
+            stride.step_(values, _laid_out(gradients, self._gradient))
+            return
+        for piece, gradient in self._pieces.beside(gradients):
+            piece.sub_(gradient, alpha=rate)
+
+
+@final
+class Clamped:
+    """The values are the parameters, moved to the nearest point of the box before every use: projected gradients.
+
+    Args:
+        lower: [seeds, entries].
+        upper: [seeds, entries].
+
+    >>> Clamped(torch.zeros(1, 2), torch.ones(1, 2)).decode(torch.tensor([[-3.0, 0.5]]))
+    tensor([[0.0000, 0.5000]])
+    """
+
+    def __init__(self, lower: Tensor, upper: Tensor) -> None:
+        self._lower, self._upper = lower, upper
+        self._unbounded = Identity()
+
+    def decode(self, values: Tensor) -> Tensor:
+        return self._unbounded.decode(values).clamp_(self._lower, self._upper)
+
+    def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
+        self._unbounded.move_(values, gradients, stride)
 
 
 @final
@@ -64,70 +95,76 @@ class Anchored:
         curvature: a, [seeds, entries].
         pull: b, [seeds, entries].
 
-    >>> anchored = Anchored(torch.tensor([[3.0]]), torch.tensor([[3.0]]))  # 3 (theta - 1)^2
-    >>> _ = anchored.decode(torch.tensor([[2.0]]))
-    >>> anchored.pull([torch.zeros(1, 1)])
-    tensor([[6.]])
+    >>> from intercontinet.engine.optimizer import SGD
+    >>> anchored, values = Anchored(torch.tensor([[3.0]]), torch.tensor([[3.0]])), torch.tensor([[2.0]])
+    >>> anchored.move_(anchored.decode(values), [torch.zeros(1, 1)], Stride(SGD(0.1)))  # 3 (theta - 1)^2
+    >>> values
+    tensor([[1.4000]])
     """
 
     def __init__(self, curvature: Tensor, pull: Tensor) -> None:
         self._curvature, self._pull = curvature, pull
-        self._values = curvature
-        self._out = torch.empty_like(curvature)
+        self._gradient = torch.empty_like(curvature)
 
     def decode(self, values: Tensor) -> Tensor:
-        self._values = values
         return values
 
-    def pull(self, gradients: Sequence[Tensor]) -> Tensor:
-        out = torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1, out=self._out)
-        return out.addcmul_(self._curvature, self._values, value=2).sub_(self._pull, alpha=2)
+    def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
+        gradient = _laid_out(gradients, self._gradient)
+        stride.step_(values, gradient.addcmul_(self._curvature, values, value=2).sub_(self._pull, alpha=2))
 
 
 @final
 class InBox:
     r""":math:`s + r \tanh(v / c)`: whatever v is, the result is at most the reach r away from the start s.
 
-    tanh(a) is computed as 2 sigmoid(2a) - 1, which is faster on CPUs.
+    Optimizers step in v. What is stored is :math:`u = 2v / c`, since :math:`s + r \tanh(v / c) = (s - r) + 2r
+    \sigma(u)`: so it takes fewest passes, and the logistic function is faster on CPUs than tanh. By v, the slope is
+    :math:`4r / c \cdot \sigma(1 - \sigma)`, and a step of v is :math:`2 / c` times as long in u. Where u is 0, the
+    result is the start, up to rounding.
 
     Args:
         start: [seeds, entries].
         reach: [seeds, entries].
         scale: c, a number, or None for c = r, where a small step in v is the same step in the parameter.
-        free: Ones for entries without bounds, to which v is simply added; [seeds, entries], or None for none.
+        free: Ones for entries without bounds, to which v is simply added; [seeds, entries], or None for none. Their
+            reach is zero.
 
     >>> box = InBox(torch.zeros(1, 2), torch.ones(1, 2))
-    >>> box.decode(torch.tensor([[0.5, 100.0]])), torch.tanh(torch.tensor(0.5))
+    >>> box.decode(torch.tensor([[2 * 0.5, 100.0]])), torch.tanh(torch.tensor(0.5))
     (tensor([[0.4621, 1.0000]]), tensor(0.4621))
     """
 
     def __init__(self, start: Tensor, reach: Tensor, scale: float | None = None, free: Tensor | None = None) -> None:
-        self._start, self._free = start, free
-        self._half = reach.clamp(min=LEAST_REACH) / 2  # one vector serves as r and as c: fewer to read
-        self._stretch = None if scale is None else reach / scale
+        self._low, self._width, self._free = start - reach, 2 * reach, free
         self._bounded = None if free is None else 1 - free
-        self._tanh = torch.empty_like(start)
+        c = reach.clamp(min=LEAST_REACH) if scale is None else torch.full_like(reach, scale)
+        steepness, self._finer = 4 * reach / c, 2 / c
+        if free is not None:  # there u is v, and sigma(1 - sigma) a quarter
+            steepness, self._finer = steepness + 4 * free, torch.where(free > 0, 1, self._finer)
+        self._gain = steepness * self._finer  # of u by a gradient step in v, less sigma(1 - sigma)
+        self._sigma = torch.empty_like(start)
         self._out = torch.empty_like(start)
-        self._pieces = _Pieces(self._tanh)
-        self._minus_one = torch.tensor(-1.0, dtype=start.dtype, device=start.device)
+        self._pieces = _Pieces(self._sigma)
 
     def decode(self, values: Tensor) -> Tensor:
-        torch.div(values, self._half, out=self._tanh)
-        if self._stretch is not None:
-            self._tanh.mul_(self._stretch)  # v / r * r / c
-        torch.add(self._minus_one, self._tanh.sigmoid_(), alpha=2, out=self._tanh)
-        if self._bounded is not None:
-            self._tanh.mul_(self._bounded)
-        torch.addcmul(self._start, self._half, self._tanh, value=2, out=self._out)
+        if self._bounded is None:
+            torch.sigmoid(values, out=self._sigma)
+        else:
+            torch.mul(values, self._bounded, out=self._sigma).sigmoid_()
+        torch.addcmul(self._low, self._width, self._sigma, out=self._out)
         return self._out if self._free is None else self._out.addcmul_(self._free, values)
 
-    def pull(self, gradients: Sequence[Tensor]) -> Tensor:
-        out = self._tanh
-        for part, gradient in self._pieces.beside(gradients):
-            torch.ops.aten.tanh_backward.grad_input(gradient, part, grad_input=part)  # g (1 - tanh^2)
-        if self._stretch is not None:
-            out.mul_(self._stretch if self._free is None else torch.where(self._free > 0, 1, self._stretch))
-        return out
+    def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
+        for piece, gradient in self._pieces.beside(gradients):
+            SIGMOID_BACKWARD(gradient, piece, grad_input=piece)  # g sigma(1 - sigma)
+        rate = stride.rate
+        if rate is not None:
+            values.addcmul_(self._gain, self._sigma, value=-rate)
+            return
+        step = torch.zeros_like(values)
+        stride.step_(step, self._sigma.mul_(self._gain).div_(self._finer))
+        values.addcmul_(step, self._finer)
 
 
 @final
@@ -151,24 +188,55 @@ class Share:
         torch.sigmoid(values, out=self._sigmoid)
         return torch.mul(self._sigmoid, self.largest, out=self._out)
 
-    def pull(self, gradients: Sequence[Tensor]) -> Tensor:
+    def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
         slope = torch.addcmul(self._out, self._out, self._sigmoid, value=-1, out=self._sigmoid)
-        for part, gradient in self._pieces.beside(gradients):
-            part.mul_(gradient)
-        return slope
+        for piece, gradient in self._pieces.beside(gradients):
+            piece.mul_(gradient)
+        stride.step_(values, slope)
+
+
+@final
+class Exponential:
+    """``exp(v)`` between two positive bounds, in which v is kept; nothing at all where the upper one is zero.
+
+    Args:
+        least: [seeds, entries].
+        most: [seeds, entries].
+
+    >>> bounds = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[2.0, 2.0, 0.0]])
+    >>> Exponential(*bounds).decode(torch.tensor([[0.0, 9.0, 9.0]]))
+    tensor([[1., 2., 0.]])
+    """
+
+    def __init__(self, least: Tensor, most: Tensor) -> None:
+        self._least, self._most = least.log(), torch.maximum(least, most).log()
+        self._there = (most > 0).to(most.dtype)
+        self._out, self._gradient = torch.empty_like(most), torch.empty_like(most)
+
+    def decode(self, values: Tensor) -> Tensor:
+        torch.exp(values.clamp_(self._least, self._most), out=self._out)
+        return self._out.mul_(self._there)
+
+    def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
+        stride.step_(values, _laid_out(gradients, self._gradient).mul_(self._out))
+
+
+def _laid_out(gradients: Sequence[Tensor], out: Tensor) -> Tensor:
+    """Parts, [seeds, ...] each, as one vector a seed, [seeds, entries], in ``out``."""
+    return torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1, out=out)
 
 
 class _Pieces:
     """The pieces of a stack of vectors that belong to each of its parameters, found once."""
 
     def __init__(self, vectors: Tensor) -> None:
-        self._vectors = vectors
+        self.vectors = vectors
         self._views: tuple[Tensor, ...] = ()
 
     def beside(self, gradients: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """Each piece, in the shape of its gradient, [seeds, ...], and that gradient."""
         if not self._views:
             sizes = [gradient.shape[1:].numel() for gradient in gradients]
-            pieces = zip(torch.split(self._vectors, sizes, dim=1), gradients, strict=True)
+            pieces = zip(torch.split(self.vectors, sizes, dim=1), gradients, strict=True)
             self._views = tuple(piece.view(gradient.shape) for piece, gradient in pieces)
         return zip(self._views, gradients, strict=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -12,14 +13,25 @@ from torch import Tensor
 from intercontinet.engine.layout import Layout
 from intercontinet.engine.loop import Listener, train
 from intercontinet.engine.parametrisation import Parametrisation, Share
-from intercontinet.errors import InvalidRegion, InvalidSetting
+from intercontinet.errors import InvalidSetting
 from intercontinet.floor import certain_examples
 from intercontinet.inference import right
 from intercontinet.learners.enforce import fitted_to_keep
 from intercontinet.learners.hyperrectangle import ABOVE, BELOW, centres_inside, lost, radii_objective, room
-from intercontinet.learners.method import Lesson, Nets, Plan, cross_entropy, diverged, stepping, telling
+from intercontinet.learners.method import (
+    Lesson,
+    Nets,
+    Plan,
+    check_nested,
+    cross_entropy,
+    diverged,
+    stepping,
+    telling,
+)
 from intercontinet.learners.settings import Settings
+from intercontinet.learners.shares import Shares, divided
 from intercontinet.learners.volume import WEIGHT, logarithms, volume_objective
+from intercontinet.noise import key_of
 from intercontinet.region import Region
 
 
@@ -31,8 +43,10 @@ class Boxes:
         weights: [seeds, entries].
         lower: Edges of the region, [seeds, entries].
         upper: [seeds, entries].
-        certified: Training examples of the task that are certain, [seeds].
-        correct: Training examples that the weights get right, [seeds].
+        certified: Examples of the task that are certain, [seeds].
+        correct: Examples that the weights get right, [seeds].
+        unseen_certified: Of those that shaped nothing, how many are certain, [seeds].
+        unseen_total: How many shaped nothing, [seeds].
     """
 
     weights: Tensor
@@ -40,6 +54,8 @@ class Boxes:
     upper: Tensor
     certified: Tensor
     correct: Tensor
+    unseen_certified: Tensor
+    unseen_total: Tensor
 
 
 def learn_in_boxes(
@@ -51,29 +67,76 @@ def learn_in_boxes(
     lesson: Lesson,
     listen: Listener | None = None,
 ) -> Boxes:
-    """Learn a task inside the edges, [seeds, entries], and draw them in until it is certain too."""
-    hear = telling(lesson, listen)
-    weights = _centres(settings, nets, weights, lower, upper, lesson, hear)
+    """Learn a task inside the edges, [seeds, entries], and draw them in until it is certain too.
+
+    What is held back is the same for all seeds, which learn from the same examples.
+    """
+    hear, examples, device = telling(lesson, listen), len(lesson.x), weights.device
+    learned, watched, unseen = divided(settings.held_out, settings.unseen, examples, key_of(lesson.index), device)
+    taught = lesson if bool(learned.all()) else replace(lesson, x=lesson.x[learned], y=lesson.y[learned])
+    weights = _centres(settings, nets, weights, lower, upper, taught, hear)
     labels, index = lesson.labels()
     rows = [nets.layout.unflatten(own) for own in weights]
     correct = torch.stack([right(nets.model, row, lesson.x, labels, index) for row in rows])
-    low, up = _radii(settings, nets, weights, lower, upper, lesson, correct, hear)
-    certified = torch.zeros(len(rows), dtype=torch.int64, device=weights.device)
-    joint = settings.margins == "joint"
-    for seed, row in enumerate(rows):
-        region = region_of(nets, low[seed], up[seed])
-        if settings.enforce:
-            state = {**_resting(nets).lower, **row}
-            data, wanted = (lesson.x, labels), settings.keep * int(correct[seed].sum())
-            parent = region_of(nets, lower[seed], upper[seed]) if settings.widen else None
-            region, certified[seed] = fitted_to_keep(nets.model, state, region, parent, data, index, wanted, joint)
-            low[seed], up[seed] = nets.layout.flatten(region.lower), nets.layout.flatten(region.upper)
-        else:
-            certified[seed] = certain_examples(nets.model, region, lesson.x, labels, index, joint).sum()
-    inside = (lower <= low) & (low <= weights) & (weights <= up) & (up <= upper)
-    if not bool(inside.all()):
-        raise InvalidRegion("a region left its parent, or its own weights: old floors would not hold. This is a bug")
-    return Boxes(weights, low, up, certified, correct.sum(1))
+    low, up = _radii(settings, nets, weights, lower, upper, taught, correct[:, learned], hear)
+    shares = Shares(settings.keep, torch.ones_like(learned), watched, unseen)
+    counts = torch.zeros(3, len(rows), dtype=torch.int64, device=device)
+    for seed in range(len(rows)):
+        region, parent = (region_of(nets, *edges) for edges in ((low[seed], up[seed]), (lower[seed], upper[seed])))
+        region, counts[:, seed] = _promised(
+            settings, nets, lesson, weights[seed], region, parent, shares, correct[seed]
+        )
+        low[seed], up[seed] = nets.layout.flatten(region.lower), nets.layout.flatten(region.upper)
+    check_nested(weights, (low, up), (lower, upper))
+    return Boxes(weights, low, up, counts[0], correct.sum(1), counts[1], counts[2])
+
+
+def _promised(
+    settings: Settings,
+    nets: Nets,
+    lesson: Lesson,
+    weights: Tensor,
+    region: Region,
+    parent: Region,
+    shares: Shares,
+    hits: Tensor,
+) -> tuple[Region, Tensor]:
+    """One seed's region with its promise made true, and its counts: certain, certain of the unseen, unseen."""
+    labels, index = lesson.labels()
+    rigid = _rigid_names(settings, nets)
+    movable = [name for name in nets.layout.shapes if name not in rigid]
+    state = {**_resting(nets).lower, **nets.layout.unflatten(weights)}
+    model = nets.model
+    if settings.drift is not None:  # what rigid layers put out is computed by the model itself
+        model = deepcopy(model)
+        model.load_state_dict(state, strict=False)
+
+    def certain(box: Region, quick: bool) -> Tensor:
+        joint = settings.margins == "joint"
+        return certain_examples(model, box, lesson.x, labels, index, joint, quick, settings.drift, movable)
+
+    def fitted(shares: Shares) -> tuple[Region, Tensor]:
+        out = parent if settings.widen else None
+        return fitted_to_keep(certain, lambda found: shares.enough(found, hits), state, region, out)
+
+    box, found = fitted(shares) if settings.enforce else (region, certain(region, False))
+    unseen = torch.stack([(found & shares.unseen).sum(), shares.unseen.sum()])  # before they have a part in anything
+    if settings.enforce and bool(shares.unseen.any()) and int(found.sum()) < settings.keep * int(hits.sum()):
+        first = box  # the promise is for the unseen, too
+        box, found = fitted(replace(shares, unseen=torch.zeros_like(shares.unseen)))
+        unseen = unseen if box.within(first) else torch.zeros_like(unseen)
+    return box, torch.stack([found.sum(), *unseen])
+
+
+def check_layers(settings: Settings, nets: Nets) -> None:
+    """Refuse more rigid layers or budgets than a net has layers for."""
+    layers = len(_layers(nets))
+    if settings.rigid >= layers:
+        raise InvalidSetting(f"rigid is {settings.rigid}, but only {layers} layer(s) can move: at most {layers - 1}")
+    if len(settings.budgets) > layers:
+        raise InvalidSetting(
+            f"budgets has {len(settings.budgets)} numbers, but only {layers} layer(s) can move: at most {layers}"
+        )
 
 
 def region_of(nets: Nets, lower: Tensor, upper: Tensor) -> Region:
@@ -96,13 +159,14 @@ def _centres(
     lesson: Lesson,
     hear: Listener | None,
 ) -> Tensor:
-    inside, mu = centres_inside(weights, lower, upper, settings.shift)
+    inside, still = centres_inside(weights, lower, upper, settings.shift)
     rate = settings.rate if lesson.index == 0 or settings.later_rate is None else settings.later_rate
     plan = Plan(stepping(settings.optimizer, rate), settings.centre_epochs, settings.batch_size, settings.milestones)
     labels, index = lesson.labels()
     phase = nets.phase("centres", cross_entropy(nets.network, index), plan, way=inside)
-    mu = train(phase, mu, {}, {"x": lesson.x, "y": labels}, {}, nets.keys(lesson.index, 0), hear)
-    out = torch.clamp(inside.decode(mu), lower, upper)
+    mu = train(phase, still, {}, {"x": lesson.x, "y": labels}, {}, nets.keys(lesson.index, 0), hear)
+    out = torch.where(mu == still, weights, inside.decode(mu))  # the map would round what never moved
+    out = torch.clamp(out, lower, upper)
     astray = diverged(out, nets)
     if astray:
         whom = f"in task {lesson.name} for seed(s) {', '.join(map(str, astray))}"
@@ -169,8 +233,6 @@ def _radii(
 def _budgets(settings: Settings, nets: Nets, sides: tuple[str, ...], still: set[str]) -> dict[tuple[str, ...], float]:
     """The budget of every layer that moves, by the names of its distances; one where none is given."""
     layers = [[name for name in names if name not in still] for names in _layers(nets)]
-    if len(settings.budgets) > len(layers):
-        raise InvalidSetting(f"budgets has {len(settings.budgets)} numbers, but {len(layers)} layer(s) can move")
     budgets = (*settings.budgets, *[1.0] * (len(layers) - len(settings.budgets)))
     pairs = zip(layers, budgets, strict=True)
     return {tuple(side + name for side in sides for name in names): budget for names, budget in pairs if names}
@@ -186,10 +248,7 @@ def _own_head_names(settings: Settings, nets: Nets) -> list[str]:
 
 def _rigid_names(settings: Settings, nets: Nets) -> list[str]:
     """The parameters of the layers, from the input on, that are to be points."""
-    moving = _layers(nets)
-    if settings.rigid >= len(moving):
-        raise InvalidSetting(f"rigid is {settings.rigid}, but only {len(moving)} layer(s) can move: leave one")
-    return [name for names in moving[: settings.rigid] for name in names]
+    return [name for names in _layers(nets)[: settings.rigid] for name in names]
 
 
 def _layers(nets: Nets) -> list[list[str]]:

@@ -16,26 +16,28 @@ from intercontinet.complaints import nearest
 from intercontinet.data import Data, check_inputs, check_labels, collect_one
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
-from intercontinet.floor import TaskFloor, floor_of
+from intercontinet.floor import TaskFloor, floor_of, without_known
 from intercontinet.inference import evaluated, examples_at_once, outputs_of
 from intercontinet.interval import Interval
-from intercontinet.learners.counting import Counting, learn_by_counting
+from intercontinet.learners.exact_method import learn_task
+from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.learners.method import Lesson
-from intercontinet.learners.outcome import Counted, progress_of
+from intercontinet.learners.outcome import Outcome, progress_of
 from intercontinet.learners.table import Box, Table
 from intercontinet.nets.dictionary import PatchDictionary
 from intercontinet.nets.ferns import Ferns
+from intercontinet.nets.whole import WholeNet
 from intercontinet.nets.winners import KWinners
 from intercontinet.noise import key_of
 from intercontinet.region import Region
 from intercontinet.state import state_of
 
-EXACT = (Ferns, KWinners, PatchDictionary, nn.Flatten)  # whole numbers and comparisons: nothing rounds
+EXACT = (Ferns, KWinners, PatchDictionary, WholeNet, nn.Flatten)  # whole numbers and comparisons: nothing rounds
 
 
 @final
 class ExactInterContiNet:
-    """Learns tasks one after another by counting; what it certified of one holds for ever, without that task's data.
+    """Learns tasks one after another; what it certified of one holds for ever, without that task's data.
 
     Args:
         model: A frozen encoder, an EmbeddingBag that sums over the rows it chooses, and, where outputs have several
@@ -44,7 +46,9 @@ class ExactInterContiNet:
         keep: Share of each task's accuracy that must stay certain, on its training set and on the part held out.
         seed: Fixes which examples are held out, and how classes are divided into parts.
         certificate: Where to go on from; the model must lie in its region.
-        options: See :class:`~intercontinet.learners.counting.Counting`.
+        strangers: Examples of no task, which need no labels: a capped net's classes are told from them, too, so that
+            fewer of what is to come is taken for what is known. The same for all tasks.
+        options: See :class:`~intercontinet.learners.exact_settings.ExactSettings`.
 
     Attributes:
         certificate: The current region and the floors of all tasks so far.
@@ -66,18 +70,22 @@ class ExactInterContiNet:
         *,
         seed: int = 0,
         certificate: Certificate | None = None,
+        strangers: Tensor | None = None,
         **options: Any,
     ) -> None:
-        known = [item.name for item in fields(Counting)]
+        known = [item.name for item in fields(ExactSettings)]
         for name in options:
             if name not in known:
                 raise InvalidSetting(f"there is no option '{name}'{nearest(name, known)}: they are {', '.join(known)}")
-        self.settings = Counting(keep=keep, **options)
+        self.settings = ExactSettings(keep=keep, **options)
         self._encoder, self._table, self._name = parts_of(model)
         if certificate is not None:
             check_inside(model, certificate)
             certificate = replace(certificate, region=certificate.region.with_values(model))
-        self.model, self._seed = model, seed
+        if self.settings.strangers_from:
+            raise InvalidSetting("strangers_from names a data set, for runs: here, pass examples as strangers")
+        self.model, self._seed, self._strangers = model, seed, strangers
+        self._strange_rows: Tensor | None = None
         self.certificate = certificate or Certificate.of(model, self._start(), method="ExactInterContiNet")
 
     def _start(self) -> Region:
@@ -128,19 +136,32 @@ class ExactInterContiNet:
         edges = (self.region.lower[self._name], self.region.upper[self._name])
         box = Box(state_of(self.model)[self._name], *edges)
         mirrored = mirrored_rows(self._encoder, x) if self.settings.mirror else None
-        lesson = Lesson(task, index, rows, y, competing, mirrored)
-        made = learn_by_counting(self.settings, self._table, box, lesson, sure, key_of(self._seed, index))
+        lesson = Lesson(task, index, rows, y, competing, mirrored, self._strange(x))
+        made = learn_task(self.settings, self._table, box, lesson, sure, key_of(self._seed, index))
         floor = self._concluded(made, x, y, task, competing)
         if listen is not None:
             listen(progress_of([made], lesson))
         return floor
 
+    def _strange(self, x: Tensor) -> Tensor | None:
+        """Rows of the strangers, chosen once."""
+        if self._strangers is not None and self._strange_rows is None:
+            check_inputs(self._strangers, self._table.bag.weight.device)
+            if self._strangers.shape[1:] != x.shape[1:]:
+                raise InvalidData(
+                    f"strangers have shape {tuple(self._strangers.shape[1:])}, and the task's examples "
+                    f"{tuple(x.shape[1:])}: give strangers of the same shape"
+                )
+            self._strange_rows = strange_rows(self._encoder, self._strangers, self.settings.mirror)
+        return self._strange_rows
+
     def _concluded(
-        self, made: Counted, x: Tensor, y: Tensor, task: str, competing: tuple[int, ...] | None
+        self, made: Outcome, x: Tensor, y: Tensor, task: str, competing: tuple[int, ...] | None
     ) -> TaskFloor:
         unseen = {"unseen_certified": made.unseen_certified, "unseen_total": made.unseen_total}
         counts = (made.certified, made.correct)
         floor = floor_of((x, y), *counts, task, competing, self.settings.keep, **(unseen if made.unseen_total else {}))
+        floor = without_known(floor, self.certificate.tasks)
         if not floor.kept:
             warnings.warn(f"not certified as asked, even under the lowest ceiling: {floor}", stacklevel=3)
         if made.left_out:
@@ -173,6 +194,12 @@ def mirrored_rows(encoder: nn.Sequential, x: Tensor) -> Tensor:
     if x.dim() < 3:
         raise InvalidData(f"mirror is for images, and each example has shape {tuple(x.shape[1:])}: leave it out")
     return encoded(encoder, x.flip(-1))[0]
+
+
+def strange_rows(encoder: nn.Sequential, strangers: Tensor, mirror: bool) -> Tensor:
+    """The rows that the encoder chooses for strangers, and, where asked for, for what a mirror shows of them."""
+    rows = encoded(encoder, strangers)[0]
+    return torch.cat([rows, mirrored_rows(encoder, strangers)]) if mirror else rows
 
 
 @torch.no_grad()

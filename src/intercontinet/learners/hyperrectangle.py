@@ -16,41 +16,22 @@ into their parent, instead of held within :math:`\varepsilon^*` of :math:`W^*`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal, final
+from collections.abc import Callable, Collection, Mapping
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from intercontinet.bounds import Network, Real, certain, worst_margins
-from intercontinet.engine.loop import Batch, Fixed, Objective, Parameters
-from intercontinet.engine.parametrisation import Identity, InBox, Parametrisation
+from intercontinet.engine.loop import Batch, Fixed, Objective, Parameters, Statistics
+from intercontinet.engine.parametrisation import Clamped, Identity, InBox, Parametrisation
 from intercontinet.interval import Interval
 
 Shift = Literal["scaled", "plain", "clamped"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 BELOW, ABOVE = "below ", "above "  # before the names of asymmetric distances
 SLOPE = 0.3  # of the soft count, per unit of margin
-
-
-@final
-class Clamped:
-    """The values are the parameters, moved to the nearest point of the box before every use: projected gradients.
-
-    >>> Clamped(torch.zeros(1, 2), torch.ones(1, 2)).decode(torch.tensor([[-3.0, 0.5]]))
-    tensor([[0.0000, 0.5000]])
-    """
-
-    def __init__(self, lower: Tensor, upper: Tensor) -> None:
-        self._lower, self._upper = lower, upper
-        self._out = torch.empty_like(lower)
-
-    def decode(self, values: Tensor) -> Tensor:
-        return values.clamp_(self._lower, self._upper)
-
-    def pull(self, gradients: Sequence[Tensor]) -> Tensor:
-        return torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1, out=self._out)
 
 
 def room(weights: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
@@ -63,7 +44,7 @@ def room(weights: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def centres_inside(weights: Tensor, lower: Tensor, upper: Tensor, shift: Shift) -> tuple[Parametrisation, Tensor]:
-    """How centres move inside their parent, [seeds, entries], and the value of mu that stands for ``weights``.
+    """How centres move inside their parent, [seeds, entries], and the values that stand for ``weights``.
 
     "scaled" is tanh(mu / eps*), "plain" the tanh(mu) of the paper's text, "clamped" mu itself, clamped into the parent.
 
@@ -117,12 +98,16 @@ def radii_objective(
     """
     arithmetic = Real()
 
-    def objective(distances: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
+    def objective(distances: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Statistics]:
         boxes = {name: _box(centre, distances, name) for name, centre in fixed.items() if name not in frozen}
         boxes |= {name: Interval.point(fixed[name]) for name in frozen} | dict(points)
         margins = worst_margins(network, boxes, Interval.point(batch["x"]), batch["y"], arithmetic, classes, joint)
-        hits = certain(margins.detach(), batch["y"]).to(margins.dtype).mean()
-        return loss(margins, batch["y"]), torch.stack([hits, batch["right"].to(margins.dtype).mean()])
+
+        def statistics() -> Tensor:
+            hits = certain(margins.detach(), batch["y"]).to(margins.dtype).mean()
+            return torch.stack([hits, batch["right"].to(margins.dtype).mean()])
+
+        return loss(margins, batch["y"]), statistics
 
     return objective
 

@@ -15,9 +15,9 @@ from intercontinet.complaints import nearest
 from intercontinet.data import Data, check_inputs, check_labels, collect_one
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting, TrainingMode
-from intercontinet.floor import TaskFloor, floor_of
+from intercontinet.floor import TaskFloor, floor_of, without_known
 from intercontinet.inference import outputs_of
-from intercontinet.learners.boxes import Boxes, learn_in_boxes, region_of
+from intercontinet.learners.boxes import Boxes, check_layers, learn_in_boxes, region_of
 from intercontinet.learners.method import Lesson, Memory, Nets
 from intercontinet.learners.settings import Settings
 from intercontinet.region import Region
@@ -29,7 +29,8 @@ from intercontinet.state import state_of
 class Hyperrectangles:
     """The paper's method on a stack of seeds; its memory is the edges, and what was certified of each task.
 
-    Memory: "lower", "upper" [seeds, entries]; "certified", "correct" [seeds, tasks].
+    Memory: "lower", "upper" [seeds, entries]; "certified", "correct" [seeds, tasks]; and, where some examples are to
+    stay unseen, "unseen_certified", "unseen_total" [seeds, tasks].
     """
 
     settings: Settings
@@ -43,7 +44,8 @@ class Hyperrectangles:
             upper = torch.full_like(weights, torch.inf)
             lower = -upper
         boxes = learn_in_boxes(self.settings, nets, weights, lower, upper, lesson, listen)
-        counts = {"certified": boxes.certified[:, None], "correct": boxes.correct[:, None]}
+        names = ("certified", "correct", *(("unseen_certified", "unseen_total") if self.settings.unseen else ()))
+        counts = {name: getattr(boxes, name)[:, None] for name in names}
         if memory:
             counts = {name: torch.cat([memory[name], now], dim=1) for name, now in counts.items()}
         return boxes.weights, {"lower": boxes.lower, "upper": boxes.upper, **counts}
@@ -94,6 +96,7 @@ class InterContiNet:
             region = certificate.region.to(next(iter(state.values())).device).with_values(model)
             certificate = replace(certificate, region=region)
         nets = Nets(model, (seed,))
+        check_layers(self.settings, nets)
         _check_statistics_rest(model)
         if self.settings.head == "per-task" and nets.network.head is None:
             raise InvalidModel("a head per task needs a Linear layer as the model's last one")
@@ -145,8 +148,11 @@ class InterContiNet:
     def _conclude(self, boxes: Boxes, lesson: Lesson) -> TaskFloor:
         settings, layout = self.settings, self._nets.layout
         data = (lesson.x, lesson.y)
-        certified, correct = int(boxes.certified[0]), int(boxes.correct[0])
-        floor = floor_of(data, certified, correct, lesson.name, lesson.classes, settings.keep)
+        counts = int(boxes.certified[0]), int(boxes.correct[0])
+        unseen = {"unseen_certified": int(boxes.unseen_certified[0]), "unseen_total": int(boxes.unseen_total[0])}
+        told = unseen if unseen["unseen_total"] else {}
+        floor = floor_of(data, *counts, lesson.name, lesson.classes, settings.keep, **told)
+        floor = replace(without_known(floor, self.certificate.tasks), drift=settings.drift)
         if settings.enforce and not floor.kept:
             warnings.warn(f"not certified as asked, even at a single point: {floor}", stacklevel=3)
         region = region_of(self._nets, boxes.lower[0], boxes.upper[0])

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intercontinet.bounds import Network
-from intercontinet.engine.loop import Batch, Fixed, Listener, Objective, Parameters
+from intercontinet.engine.loop import Batch, Fixed, Listener, Objective, Parameters, Statistics
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.method import Lesson, Memory, Nets, Schedule, cross_entropy, hits, trained
 
@@ -65,7 +65,7 @@ def distilled(
 ) -> Objective:
     """Cross-entropy among ``classes``, and for each old head the distance from the old weights' answers."""
 
-    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
+    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Statistics]:
         new = network.run(weights, batch["x"], batch.get("noise"))
         with torch.no_grad():
             old = network.run({name.removeprefix(OLD): tensor for name, tensor in fixed.items()}, batch["x"])
@@ -76,7 +76,7 @@ def distilled(
             log_p = F.log_softmax(ours / temperature, dim=1)[:, seen]
             q = F.softmax(theirs / temperature, dim=1)[:, seen]
             loss = loss + strength * F.kl_div(log_p, q, reduction="batchmean")
-        return loss, hits(out, batch["y"])
+        return loss, lambda: hits(out, batch["y"])
 
     return objective
 

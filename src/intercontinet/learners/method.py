@@ -16,10 +16,21 @@ from torch import Tensor, nn
 
 from intercontinet.bounds import Network
 from intercontinet.engine.layout import Layout
-from intercontinet.engine.loop import Augment, Batch, Fixed, Listener, Objective, Parameters, Phase, Progress, train
+from intercontinet.engine.loop import (
+    Augment,
+    Batch,
+    Fixed,
+    Listener,
+    Objective,
+    Parameters,
+    Phase,
+    Progress,
+    Statistics,
+    train,
+)
 from intercontinet.engine.optimizer import SGD, Adam, Optimizer
 from intercontinet.engine.parametrisation import Identity, Parametrisation
-from intercontinet.errors import InvalidModel, InvalidSetting
+from intercontinet.errors import InvalidModel, InvalidRegion, InvalidSetting
 from intercontinet.inference import positions
 from intercontinet.noise import key_of
 
@@ -89,6 +100,7 @@ class Lesson:
         y: Their labels, which name outputs.
         classes: The outputs among which to choose, where the task is known; None for all.
         mirrored: The same examples seen in a mirror, where a method trains on them too.
+        strangers: Examples of no task, without labels, where a method is given any: the same in all lessons.
     """
 
     name: str
@@ -97,6 +109,7 @@ class Lesson:
     y: Tensor
     classes: tuple[int, ...] | None = None
     mirrored: Tensor | None = None
+    strangers: Tensor | None = None
 
     def labels(self) -> tuple[Tensor, Tensor | None]:
         """Labels as positions among the classes, and the classes as an index."""
@@ -177,10 +190,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def objective_of(loss: Loss, network: Network, classes: Tensor | None) -> Objective:
     """A loss of outputs [batch, classes] and labels [batch], among some classes; its statistic is the accuracy."""
 
-    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
+    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Statistics]:
         out = network.run(weights, batch["x"], batch.get("noise"))
         out = out if classes is None else out[:, classes]
-        return loss(out, batch["y"]), hits(out, batch["y"])
+        return loss(out, batch["y"]), lambda: hits(out, batch["y"])
 
     return objective
 
@@ -218,6 +231,14 @@ def telling(lesson: Lesson, listen: Listener | None) -> Listener | None:
         listen(replace(progress, task=lesson.name))
 
     return hear
+
+
+def check_nested(weights: Tensor, edges: tuple[Tensor, Tensor], parent: tuple[Tensor, Tensor]) -> None:
+    """Regions lie in their parents, and weights in their regions, or nothing earlier would be certain any more."""
+    (low, up), (lower, upper) = edges, parent
+    inside = (lower <= low) & (low <= weights) & (weights <= up) & (up <= upper)
+    if not bool(inside.all()):
+        raise InvalidRegion("a region left its parent, or its own weights: old floors would not hold. This is a bug")
 
 
 def diverged(weights: Tensor, nets: Nets) -> list[int]:

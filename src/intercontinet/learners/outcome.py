@@ -1,4 +1,4 @@
-"""What came of a task for the exact learner, and which of its examples stand for what."""
+"""What came of a task for the exact learner."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from torch import Tensor
 
 from intercontinet.engine.loop import Progress
 from intercontinet.learners.method import Lesson
+from intercontinet.learners.shares import Shares
 from intercontinet.learners.table import Box
 
 
 @final
 @dataclass(frozen=True)
-class Counted:
+class Outcome:
     """What came of one task.
 
     Attributes:
@@ -37,29 +38,15 @@ class Counted:
     left_out: tuple[int, ...] = ()
 
 
-def progress_of(made: Sequence[Counted], lesson: Lesson) -> Progress:
-    """What a listener hears of a task, once, when it is done; counting has no loss."""
-    shares = tuple((one.correct / len(lesson.x),) for one in made)
+def progress_of(made: Sequence[Outcome], lesson: Lesson) -> Progress:
+    """What a listener hears of a task, once, when it is done: what is certain, and accuracy; of a loss nothing."""
+    shares = tuple((one.certified / len(lesson.x), one.correct / len(lesson.x)) for one in made)
     weights = torch.stack([one.box.weight.flatten() for one in made])
-    return Progress("counting", 1, 1, (math.nan,) * len(made), shares, 0.0, weights, lesson.name)
+    return Progress("learning", 1, 1, (math.nan,) * len(made), shares, 0.0, weights, lesson.name)
 
 
-@final
-@dataclass(frozen=True)
-class Shares:
-    """Which examples stand for what, and whether enough of them are certain."""
-
-    keep: float
-    sure: Tensor
-    watched: Tensor
-    unseen: Tensor
-
-    def enough(self, certain: Tensor, hits: Tensor) -> bool:
-        """Whether ``keep`` of the accuracy is certain among what was not unseen, and among what was watched."""
-        kept = [int(certain[some].sum()) >= self.keep * int(hits[some].sum()) for some in (~self.unseen, self.watched)]
-        return all(kept)
-
-    def counted(self, box: Box, certain: Tensor, hits: Tensor) -> Counted:
-        certain = certain & self.sure
-        unseen = int((certain & self.unseen).sum())
-        return Counted(box, int(certain.sum()), int(hits.sum()), unseen, int(self.unseen.sum()))
+def outcome_of(box: Box, certain: Tensor, hits: Tensor, shares: Shares) -> Outcome:
+    """Counts of the examples that are certain and sure, and of those that are right, [examples] each."""
+    certain = certain & shares.sure
+    unseen = int((certain & shares.unseen).sum())
+    return Outcome(box, int(certain.sum()), int(hits.sum()), unseen, int(shares.unseen.sum()))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intercontinet.bounds import Network
-from intercontinet.engine.loop import Batch, Fixed, Listener, Objective, Parameters
+from intercontinet.engine.loop import Batch, Fixed, Listener, Objective, Parameters, Statistics
 from intercontinet.learners.method import Lesson, Memory, Nets, Schedule, cross_entropy, hits, trained
 
 
@@ -58,9 +58,9 @@ def _own_heads(network: Network, heads: tuple[tuple[int, ...], ...], device: tor
             others[label, list(head)] = False
     others = others.to(device)
 
-    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
+    def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Statistics]:
         out = network.run(weights, batch["x"], batch.get("noise"))[:, :outputs]  # any further ones are no task's
         out = out.masked_fill(others[batch["y"]], -torch.inf)
-        return F.cross_entropy(out, batch["y"]), hits(out, batch["y"])
+        return F.cross_entropy(out, batch["y"]), lambda: hits(out, batch["y"])
 
     return objective

@@ -35,13 +35,13 @@ def regressed(
 
     Args:
         rows: [examples, chosen], below ``size``.
-        labels: [examples], below ``columns``.
+        labels: [examples], below ``columns``; with ``each``, also ``columns``, for examples of none of the classes.
         size: Rows of the table.
         columns: How many.
         rate: Adam's step size.
         key: Fixes the order of examples.
         each: Whether each column tells its own class from all others by itself, its sum being above zero or below.
-            Of two classes, the columns are then each other's negatives.
+            Of two classes, and no others, the columns are then each other's negatives.
 
     >>> rows, labels = torch.tensor([[0, 2], [1, 2]]), torch.tensor([0, 1])
     >>> regressed(rows, labels, size=3, columns=2, rate=0.1, key=0).argmax(1)[:2]
@@ -55,7 +55,7 @@ def regressed(
             with torch.enable_grad():
                 logits = sums(rows[batch], weight) * (SCALE / rows.shape[1])
                 if each:
-                    own = F.one_hot(labels[batch], columns).to(logits.dtype)
+                    own = F.one_hot(labels[batch], columns + 1)[:, :columns].to(logits.dtype)
                     loss = F.binary_cross_entropy_with_logits(2 * logits, own)
                 else:
                     loss = F.cross_entropy(logits, labels[batch])

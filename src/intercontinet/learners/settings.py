@@ -9,6 +9,7 @@ from typing import Literal, final
 from intercontinet.errors import InvalidSetting
 from intercontinet.floor import Margins
 from intercontinet.learners.hyperrectangle import Shift
+from intercontinet.learners.shares import check_shares
 
 
 @final
@@ -26,6 +27,13 @@ class Settings:
             task's classes are points, trained with the task and frozen after it.
         margins: "joint", the tighter form, or "separate", the paper's, for the worst-case loss and for the floors.
         rigid: How many layers, from the input on, become points once the first task's centres are trained.
+        drift: By default every rounding is bounded, which leaves nothing certain above deep layers. A number instead
+            takes what rigid layers put out as computed here, give or take that share of an example's largest entry: a
+            weaker promise, which the certificate states.
+        held_out: Share of a task's examples that are not trained on, but watched when the region is fitted to ``keep``.
+        unseen: Share that shapes nothing at all: how much of it is certain tells what to expect of new examples. No
+            earlier task may hold the same examples in another form, nor may the weights have been trained on them
+            before.
         shift: How centres move inside their parent: "scaled" by tanh(mu / eps*), "plain" by tanh(mu), no further than
             the nearer edge; or "clamped", anywhere in it.
         edges: "symmetric", one radius for each weight, or "asymmetric", a distance below and one above.
@@ -52,6 +60,9 @@ class Settings:
     head: Literal["shared", "per-task"] = "shared"
     margins: Margins = "joint"
     rigid: int = 0
+    drift: float | None = None
+    held_out: float = 0.0
+    unseen: float = 0.0
     shift: Shift = "scaled"
     edges: Literal["symmetric", "asymmetric"] = "symmetric"
     aim: Literal["loss", "volume"] = "loss"
@@ -72,7 +83,8 @@ class Settings:
             value = getattr(self, item.name)
             whole, number = item.type == "int", item.type in ("int", "float", "float | None")
             left_out = value is None and item.type == "float | None"
-            if number and not left_out and not isinstance(value, int if whole else (int, float)):
+            fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+            if number and not left_out and not fits:
                 raise InvalidSetting(f"{item.name} is {value!r}; it must be a {'whole ' if whole else ''}number")
         choices = {
             "head": ("shared", "per-task"),
@@ -98,9 +110,17 @@ class Settings:
                 raise InvalidSetting(f"{name} is {value}; it must be a positive number")
         if self.batch_size < 1 or min(self.centre_epochs, self.radii_epochs, self.rigid) < 0:
             raise InvalidSetting("batch_size must be at least 1, and epochs and rigid not negative")
+        if self.drift is not None and not (0 <= self.drift < 1 and self.rigid):
+            raise InvalidSetting(
+                f"drift is {self.drift}, with {self.rigid} rigid layer(s): it is a share, such as 1e-5, by which the "
+                "outputs of rigid layers may differ"
+            )
+        check_shares(self.held_out, self.unseen)
         numbers = isinstance(self.budgets, tuple) and all(isinstance(budget, (int, float)) for budget in self.budgets)
         if not numbers or not all(0 <= budget < math.inf for budget in self.budgets):
-            raise InvalidSetting(f"budgets is {self.budgets!r}; it must be a tuple of numbers, none of them negative")
+            raise InvalidSetting(
+                f"budgets is {self.budgets!r}; it must be a tuple of numbers (in YAML, a list), none of them negative"
+            )
         if self.aim == "volume" and self.optimizer != "adam":
             raise InvalidSetting("aim='volume' learns logarithms, which plain gradient steps do not: optimizer='adam'")
         if not math.isfinite(self.radii_start):

@@ -8,8 +8,10 @@ never seen seldom bring about. To that is added how typical an example is of the
 
 What is learned stays as it is. All free columns have one ceiling, and whatever weights below it. After each task it
 falls to the highest c for which ``keep`` of the examples that are right have an own voice above c: a quantile. Voices
-of later tasks are multiplied so that a share ``at_ceiling`` of their examples reaches the ceiling that they find; below
-zero nothing is heard, and the task is left out.
+of later tasks are multiplied or shifted so that a share ``at_ceiling`` of their examples reaches the ceiling that they
+find. What is multiplied cannot be heard below zero, and the task is left out.
+
+Where there are strangers, examples of no task, every column is trained to be low on them as well.
 """
 
 from __future__ import annotations
@@ -17,29 +19,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from intercontinet.errors import InvalidData, InvalidSetting
-from intercontinet.floor import certain_examples
 from intercontinet.inference import right
+from intercontinet.learners.ceiling import kept_for_all, lowered, own_sums, rounding_of
+from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.learners.method import Lesson
-from intercontinet.learners.outcome import Counted, Shares
+from intercontinet.learners.outcome import Outcome
 from intercontinet.learners.regression import regressed, training_rows
+from intercontinet.learners.shares import Shares
 from intercontinet.learners.table import WEIGHT, Box, Table, sums, typical
 
-if TYPE_CHECKING:
-    from intercontinet.learners.counting import Counting
-
 SPARE = 2.0  # standard deviations by which the unseen examples may fall short of the others without breaking a promise
+HEADROOM = 0.3  # where voices are shifted: about what a row adds in the first task
+LOWEST = -3.0  # ... and the lowest ceiling
+LEAST = 0.01  # of a ceiling, where it is nearly zero: two voices at it must differ all the same
 LOWER = (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)  # by how much, where rounding made too few certain
 
 
 def learn_voices(
-    settings: Counting, table: Table, box: Box, lesson: Lesson, counted: Tensor, shares: Shares, key: int
-) -> Counted:
+    settings: ExactSettings, table: Table, box: Box, lesson: Lesson, counted: Tensor, shares: Shares, key: int
+) -> Outcome:
     """Train the outputs of one task, then lower the ceiling of all free columns until the task is certain.
 
     Args:
@@ -54,16 +57,12 @@ def learn_voices(
     if settings.parts > 1:
         raise InvalidSetting(f"parts is {settings.parts}, but columns of a capped net are trained: leave it out")
     made, heard = _with_voices(settings, table, box, lesson, counted, shares, key)
-    done = _under_a_ceiling(settings, table, made, lesson, shares)
-    if done.certified < settings.keep * done.correct and done.unseen_total:
-        # The promise is for all examples: where the unseen ones break it, they must be watched, and are unseen no more.
-        none = torch.zeros_like(shares.unseen)
-        done = _under_a_ceiling(settings, table, made, lesson, replace(shares, unseen=none))
+    done = kept_for_all(lambda some: _under_a_ceiling(settings, table, made, lesson, some), shares)
     return done if heard else replace(done, left_out=tuple(torch.unique(lesson.y).tolist()))
 
 
 def _with_voices(
-    settings: Counting, table: Table, box: Box, lesson: Lesson, counted: Tensor, shares: Shares, key: int
+    settings: ExactSettings, table: Table, box: Box, lesson: Lesson, counted: Tensor, shares: Shares, key: int
 ) -> tuple[Box, bool]:
     """The task's columns trained and made points, if they can be heard under the ceiling there is, and whether they
     are; all edges finite."""
@@ -80,11 +79,16 @@ def _with_voices(
         raise InvalidData(f"task '{lesson.name}': a class has no example left to train on: give more, hold out fewer")
     guides = shares.watched if bool(shares.watched.any()) else counted
     values = _trained(settings, table.bag.num_embeddings, lesson, labels, counted, guides, key)
-    ceiling = min(float(box.upper[0, 2 * taken[0] + 1]), settings.depth)  # of a row; all free columns are alike
-    if not bool(box.free.all()):
-        level = _level(values, lesson.x[guides], labels[guides], settings.at_ceiling)
-        heard = min(ceiling, level) > 0
-        taken, values = (taken, values * (ceiling / level)) if heard else ([], values)
+    lowest, highest = (float(edge[0, 2 * taken[0] + 1]) for edge in (box.lower, box.upper))  # all free ones are alike
+    ceiling = min(highest, settings.depth)
+    level = _level(values, lesson.x[guides], labels[guides], settings.at_ceiling)
+    first, shifted = bool(box.free.all()), settings.tuning == "shifted"
+    if shifted:
+        values = values + ((HEADROOM if first else ceiling) - level)
+    elif not first and min(ceiling, level) > 0:
+        values = values * (ceiling / level)
+    heard = first or shifted or (ceiling > 0 and level > 0)  # a shifted voice may be negative, as ceilings then are
+    taken = taken if heard else []
     apart = 8 * (lesson.x.shape[1] + 4) * 2.0**-24  # more than rounding: no two voices at the ceiling are the same
     made = box.clone()
     made.weight[:, box.free] = made.lower[:, box.free] = box.lower[:, box.free].clamp(min=-settings.depth)
@@ -92,17 +96,20 @@ def _with_voices(
     for place, column in enumerate(taken):
         for tensor in (made.weight, made.lower, made.upper):
             tensor[:, 2 * column] = values[:, place].clamp(-settings.depth, settings.depth)
-            tensor[:, 2 * column + 1] = ceiling * (1 - place * apart)
-    return made, bool(taken)
+            tensor[:, 2 * column + 1] = max(ceiling - place * apart * max(abs(ceiling), LEAST), lowest)
+    return made, heard
 
 
 def _trained(
-    settings: Counting, size: int, lesson: Lesson, labels: Tensor, counted: Tensor, guides: Tensor, key: int
+    settings: ExactSettings, size: int, lesson: Lesson, labels: Tensor, counted: Tensor, guides: Tensor, key: int
 ) -> Tensor:
     """What each class's column says, [size, classes]: a lead over the others, and how typical an example is."""
     classes = int(labels.max()) + 1
-    shown = training_rows(lesson, counted, labels[counted])
-    values = regressed(*shown, size, classes, settings.fit_rate, key, each=True)
+    shown, own = training_rows(lesson, counted, labels[counted])
+    if lesson.strangers is not None:
+        shown = torch.cat([shown, lesson.strangers])
+        own = torch.cat([own, own.new_full((len(lesson.strangers),), classes)])
+    values = regressed(shown, own, size, classes, settings.fit_rate, key, each=True)
     rows = lesson.x
     watched = rows[guides], labels[guides]
     level, before = (_level(values, *watched, share) for share in (settings.at_ceiling, settings.keep))
@@ -121,34 +128,42 @@ def _level(values: Tensor, rows: Tensor, labels: Tensor, share: float) -> float:
     return float(loud.quantile(1 - share)) / rows.shape[1] if len(loud) else 0.0
 
 
-def _under_a_ceiling(settings: Counting, table: Table, box: Box, lesson: Lesson, shares: Shares) -> Counted:
+def _under_a_ceiling(settings: ExactSettings, table: Table, box: Box, lesson: Lesson, shares: Shares) -> Outcome:
     """The highest ceiling of the free columns under which enough is certain."""
-    y = lesson.y.long()
-    hits = right(table.net, {WEIGHT: box.weight}, lesson.x, y)
-    ceilings = box.free & (torch.arange(table.columns, device=y.device) % 2 == 1)
+    hits = right(table.net, {WEIGHT: box.weight}, lesson.x, lesson.y.long())
+    done, _ = lowered(_boxes(settings, table, box, lesson, hits, shares), table, lesson, hits, shares)
+    seen = torch.unique(lesson.y[hits & ~shares.unseen]).tolist()
+    outputs = torch.unique(lesson.y).tolist()
+    return replace(done, left_out=tuple(output for output in outputs if output not in seen))
+
+
+def _boxes(
+    settings: ExactSettings, table: Table, box: Box, lesson: Lesson, hits: Tensor, shares: Shares
+) -> Iterator[Box]:
+    """The box under lower and lower ceilings of its free columns; where none is free, as it is."""
+    ceilings = box.free & (torch.arange(table.columns, device=hits.device) % 2 == 1)
     made = box.clone()
     for ceiling in _lower_and_lower(settings, table, box, lesson, hits, shares):
         made.upper[:, ceilings] = box.upper[:, ceilings].clamp(max=ceiling)
-        if ceiling > 0:  # what later ceilings need, and no more: sums round by their largest weights
-            made.lower[:, ceilings] = made.weight[:, ceilings] = box.lower[:, ceilings].clamp(min=-ceiling)
-        certain = certain_examples(table.net, made.region, lesson.x, y, None, False)
-        if not bool(ceilings.any()) or shares.enough(certain & shares.sure, hits):
-            break
-    done = shares.counted(made, certain, hits)
-    seen = torch.unique(lesson.y[hits & ~shares.unseen]).tolist()
-    return replace(done, left_out=tuple(output for output in torch.unique(y).tolist() if output not in seen))
+        # What later ceilings need, and no more: sums round by their largest weights.
+        lowest = LOWEST if settings.tuning == "shifted" else -ceiling
+        if lowest < 0:
+            made.lower[:, ceilings] = made.weight[:, ceilings] = box.lower[:, ceilings].clamp(min=lowest)
+        yield made
+        if not bool(ceilings.any()):
+            return
 
 
 def _lower_and_lower(
-    settings: Counting, table: Table, box: Box, lesson: Lesson, hits: Tensor, shares: Shares
+    settings: ExactSettings, table: Table, box: Box, lesson: Lesson, hits: Tensor, shares: Shares
 ) -> Iterator[float]:
     """Ceilings of a row: the highest that is enough but for rounding, a little lower, and the lowest there is."""
     labels, chosen = lesson.y.long()[:, None], lesson.x.shape[1]
-    own = table.outputs(sums(lesson.x, box.weight)).gather(1, labels).squeeze(1)
     known = torch.where(box.free, 0.0, box.weight.abs())[:, ::2]
     size = sums(lesson.x, known).view(len(labels), -1, table.slots).amax(2).gather(1, labels).squeeze(1)
-    own = own - 1.5 * (chosen + 4) * 2.0**-24 * size  # what sound bounds and this sum may lose
+    own = own_sums(table, box.weight, lesson) - rounding_of(chosen) * size
     lowest = float(box.lower[:, 1::2].min())  # of a ceiling; learned ones are no lower
+    lowest = max(lowest, LOWEST) if settings.tuning == "shifted" else lowest
     highest = math.inf
     luck = SPARE * math.sqrt(shares.keep * (1 - shares.keep) * int(shares.unseen.sum()))
     for some, spare in ((~shares.unseen, luck), (shares.watched, 0.0)):

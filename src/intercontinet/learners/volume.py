@@ -11,46 +11,19 @@ grows or shrinks as readily as one of 0.1, where the logistic function of the pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import final
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from intercontinet.engine.loop import Batch, Fixed, Objective, Parameters
+from intercontinet.engine.loop import Batch, Fixed, Objective, Parameters, Statistics
+from intercontinet.engine.parametrisation import Exponential
 
 WEIGHT = "weight of the reward"
 LEAST = 1e-8  # distance
 WEIGHTS = (1e-5, 20.0)  # between which the reward's weight stays
 FIRST_WEIGHT = 0.001  # by the time that distances are too large it has grown to about the right size
 FIRST_SHARE = 0.003  # of the largest distance: small enough for most examples to be certain, or no gradient says how
-
-
-@final
-class Exponential:
-    """``exp(v)`` between two positive bounds, in which v is kept; nothing at all where the upper one is zero.
-
-    Args:
-        least: [seeds, entries].
-        most: [seeds, entries].
-
-    >>> bounds = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[2.0, 2.0, 0.0]])
-    >>> Exponential(*bounds).decode(torch.tensor([[0.0, 9.0, 9.0]]))
-    tensor([[1., 2., 0.]])
-    """
-
-    def __init__(self, least: Tensor, most: Tensor) -> None:
-        self._least, self._most = least.log(), torch.maximum(least, most).log()
-        self._there = (most > 0).to(most.dtype)
-        self._out, self._gradient = torch.empty_like(most), torch.empty_like(most)
-
-    def decode(self, values: Tensor) -> Tensor:
-        torch.exp(values.clamp_(self._least, self._most), out=self._out)
-        return self._out.mul_(self._there)
-
-    def pull(self, gradients: Sequence[Tensor]) -> Tensor:
-        torch.cat([part.reshape(len(part), -1) for part in gradients], dim=1, out=self._gradient)
-        return self._gradient.mul_(self._out)
 
 
 def logarithms(largest: Tensor) -> tuple[Exponential, Tensor]:
@@ -75,15 +48,16 @@ def volume_objective(worst: Objective, layers: Mapping[tuple[str, ...], float], 
         keep: Share of the accuracy that is to be certain.
     """
 
-    def objective(parameters: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Tensor]:
+    def objective(parameters: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Statistics]:
         weight = parameters[WEIGHT]
         distances = {name: tensor for name, tensor in parameters.items() if name != WEIGHT}
         loss, statistics = worst(distances, fixed, batch)
-        spare = torch.sign(statistics[0] - keep * statistics[1]).detach()
+        certain, right = shares = statistics()
+        spare = torch.sign(certain - keep * right).detach()
         for names, budget in layers.items():
             logs = [distances[name].clamp(min=LEAST).log() for name in names]
             mean = sum(part.sum() for part in logs) / sum(part.numel() for part in logs)
             loss = loss - weight.detach() * budget * mean
-        return loss - spare * weight.log(), statistics  # by the logarithm of the weight, the gradient is -spare
+        return loss - spare * weight.log(), lambda: shares  # by the logarithm of the weight, the gradient is -spare
 
     return objective

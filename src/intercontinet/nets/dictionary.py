@@ -19,12 +19,10 @@ from intercontinet.bounds.arithmetic import Arithmetic
 from intercontinet.bounds.registry import rule
 from intercontinet.errors import InvalidData, InvalidModel, InvalidRegion, InvalidSetting
 from intercontinet.interval import Interval
+from intercontinet.nets.numbers import BRIGHTEST, EXACT, STEEPEST, cell_of, summed
 
-EXACT = 1 << 24  # float32 holds all whole numbers up to this one
-BRIGHTEST = 255
-STEEPEST = 127  # largest entry of a filter: with the pixels' 8 bits, its products are exact in TF32 and bfloat16 too
 FAINT = 10  # contrast, in steps of brightness, below which a patch counts as nearly empty
-IMAGES_AT_ONCE = 250
+AT_ONCE_ON_CPU, AT_ONCE = 8, 250  # images: what the cache of a CPU holds, and what keeps a GPU busy
 PATCHES_AT_ONCE = 10_000
 SAMPLE = 1 << 22  # likenesses of which the threshold is a quantile
 ROUNDS = 8
@@ -69,11 +67,12 @@ class PatchDictionary(nn.Module):
         if channels * patch**2 * BRIGHTEST**2 >= EXACT:  # the largest of all sums over a patch
             raise InvalidSetting(f"patch is {patch}: sums over {channels} x {patch} x {patch} pixels would round")
         sides = height - patch + 1, width - patch + 1
-        if pool < 1 or any(ceil(side / ceil(side / pool)) != pool for side in sides):
+        cell = cell_of(sides, pool)
+        if cell is None:
             raise InvalidSetting(
                 f"pool is {pool}: {sides[0]} x {sides[1]} patches make no grid of as many cells a side"
             )
-        self.shape, self.patch, self.cell = tuple(shape), patch, tuple(ceil(side / pool) for side in sides)
+        self.shape, self.patch, self.cell = tuple(shape), patch, cell
         if 2 * BRIGHTEST * self.cell[0] * self.cell[1] >= EXACT:
             raise InvalidSetting(f"pool is {pool}: sums over {self.cell[0]} x {self.cell[1]} patches would round")
         self.features = 2 * atoms * pool**2
@@ -83,17 +82,15 @@ class PatchDictionary(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if tuple(x.shape[1:]) != self.shape:
             raise InvalidData(f"this dictionary is for images of shape {self.shape}, not {tuple(x.shape[1:])}")
-        return torch.cat([self._pooled(part) for part in torch.split(x, IMAGES_AT_ONCE)])
+        size = AT_ONCE_ON_CPU if x.device.type == "cpu" else AT_ONCE
+        return torch.cat([self._pooled(part) for part in torch.split(x, size)])
 
     def _pooled(self, x: Tensor) -> Tensor:
         cos = self.likenesses(torch.round(BRIGHTEST * x))
         size = cos.abs().sub_(self.alpha.double()).mul_(BRIGHTEST).clamp_(min=0).floor_()
         signed = size.copysign_(cos).float()
-        both, net = self._cells(signed.abs()), self._cells(signed)  # one of the two sides is zero in every patch
+        both, net = summed(signed.abs(), self.cell), summed(signed, self.cell)  # in every patch one side is zero
         return torch.cat([(both + net) / 2, (both - net) / 2], 1).flatten(1)
-
-    def _cells(self, values: Tensor) -> Tensor:
-        return F.avg_pool2d(values, self.cell, self.cell, ceil_mode=True, divisor_override=1)
 
     def likenesses(self, pixels: Tensor) -> Tensor:
         """Whole-numbered pixels, [batch, channels, height, width] -> cos, [batch, atoms, rows, columns], float64.
@@ -105,10 +102,11 @@ class PatchDictionary(nn.Module):
         products = self.filters.flatten(1) @ F.unfold(pixels, side)
         matches: Tensor = products.view(len(pixels), -1, rows, columns).double()
 
-        def summed(values: Tensor) -> Tensor:
+        def of_patches(values: Tensor) -> Tensor:
             return F.avg_pool2d(values.sum(1, keepdim=True), side, 1, divisor_override=1).double()
 
-        contrast = (d * summed(pixels**2) - summed(pixels) ** 2 + (FAINT * d) ** 2) / d  # whole before it is divided
+        whole = d * of_patches(pixels**2) - of_patches(pixels) ** 2 + (FAINT * d) ** 2
+        contrast = whole / d
         sizes = self.filters.flatten(1).double().square().sum(1).sqrt().clamp(min=1)  # an empty filter: like nothing
         return matches.div_(contrast.sqrt()).div_(sizes[:, None, None])
 

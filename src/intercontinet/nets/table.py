@@ -13,6 +13,7 @@ from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.nets.dictionary import PatchDictionary
 from intercontinet.nets.ferns import Ferns, Kind, feature_ferns
 from intercontinet.nets.lesser import Lesser
+from intercontinet.nets.sight import sight
 from intercontinet.nets.winners import KWinners
 
 _WHOLE, _SHARE = r"[1-9][0-9]*", r"0\.[0-9]*[1-9]|[1-9][0-9]*(?:\.[0-9]+)?"
@@ -22,13 +23,14 @@ _SIZES = {
     "levels": (_WHOLE,) * 2,
     "winners": (_WHOLE,) * 2,
     "dictionary": (_WHOLE, _WHOLE, _SHARE, _SHARE, _WHOLE, _WHOLE),
+    "sight": (_WHOLE,) * 3,
 }
 SAMPLE = 5000  # images whose features fix the levels of ferns
 CAPPED = "capped-"
 NAMES = (
-    "ferns-GROUPS-TESTS-WINDOW, pairs-GROUPS-TESTS-WINDOW or dictionary-ATOMS-POOL-ACTIVE-SPREAD-GROUPS-TESTS for "
-    "images (ACTIVE in percent), levels-GROUPS-TESTS or winners-UNITS-WINNERS for anything; with capped- before it, "
-    "outputs are trained and kept under a ceiling"
+    "ferns-GROUPS-TESTS-WINDOW, pairs-GROUPS-TESTS-WINDOW, dictionary-ATOMS-POOL-ACTIVE-SPREAD-GROUPS-TESTS (ACTIVE "
+    "in percent) or sight-POOL-GROUPS-TESTS for images, levels-GROUPS-TESTS or winners-UNITS-WINNERS for anything; "
+    "with capped- before it, outputs are trained and kept under a ceiling"
 )
 
 
@@ -101,10 +103,10 @@ def dictionary_net(
     return with_table(encoder, rows, outputs, slots, capped)
 
 
-def build_counting_net(name: str, images: Tensor, outputs: int, slots: int, seed: int) -> nn.Sequential:
+def build_exact_net(name: str, images: Tensor, outputs: int, slots: int, seed: int) -> nn.Sequential:
     """A net by its name, as configurations have it; ``images`` are the first task's.
 
-    >>> build_counting_net("pairs-5-3-4", torch.rand(9, 1, 8, 8), outputs=2, slots=1, seed=0)[0].kind
+    >>> build_exact_net("pairs-5-3-4", torch.rand(9, 1, 8, 8), outputs=2, slots=1, seed=0)[0].kind
     'pair'
     """
     encoder, rows = _encoder(name.removeprefix(CAPPED), images, seed)
@@ -134,6 +136,9 @@ def _encoder(name: str, images: Tensor, seed: int) -> tuple[nn.Module, int]:
         atoms, pool, _, _, groups, tests = sizes
         options = {"pool": pool, "active": float(numbers[2]) / 100, "spread": float(numbers[3])}
         return _dictionary(images, atoms, groups, tests, seed, **options)
+    if kind == "sight":
+        pool, groups, tests = sizes
+        return _with_ferns(sight(pool=pool).to(images.device), images, groups, tests, seed)
     groups, tests, window = sizes
     compared: Kind = "threshold" if kind == "ferns" else "pair"
     ferns = Ferns(tuple(images.shape[1:]), groups, tests, window, compared, seed)
@@ -143,6 +148,10 @@ def _encoder(name: str, images: Tensor, seed: int) -> tuple[nn.Module, int]:
 def _dictionary(
     images: Tensor, atoms: int, groups: int, tests: int, seed: int, **options: Any
 ) -> tuple[nn.Module, int]:
-    dictionary = PatchDictionary.fitted(images, atoms, seed=seed, **options)
-    ferns = feature_ferns(dictionary(images[:SAMPLE]), groups, tests, seed=seed)
-    return nn.Sequential(dictionary, ferns), ferns.bins
+    return _with_ferns(PatchDictionary.fitted(images, atoms, seed=seed, **options), images, groups, tests, seed)
+
+
+def _with_ferns(seen: nn.Module, images: Tensor, groups: int, tests: int, seed: int) -> tuple[nn.Module, int]:
+    """Ferns on features, whose levels suit those of the images."""
+    ferns = feature_ferns(seen(images[:SAMPLE]), groups, tests, seed=seed)
+    return nn.Sequential(seen, ferns), ferns.bins

@@ -16,9 +16,8 @@ from intercontinet.bounds.arithmetic import Arithmetic
 from intercontinet.bounds.registry import rule
 from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.interval import Interval
+from intercontinet.nets.numbers import BRIGHTEST, EXACT
 
-BRIGHTEST = 255
-EXACT = 1 << 24  # float32 holds all whole numbers up to this one
 TAPS = 16  # pixels that a unit adds, and as many others that it subtracts: an even image moves no unit
 UNITS_AT_ONCE = 1024
 

@@ -62,8 +62,9 @@ class Live:
         def listen(heard: Heard) -> None:
             if heard.task not in tasks:
                 tasks.append(heard.task)
-            before = (done + len(tasks) - 1) * epochs + (epochs - heard.epochs if heard.phase == "radii" else 0)
-            certain = f", certain {heard.mean(0):.0%}" if heard.phase == "radii" else ""
+            radii = heard.phase.endswith("radii")  # before which may stand whose they are
+            before = (done + len(tasks) - 1) * epochs + (epochs - heard.epochs if radii else 0)
+            certain = f", certain {heard.mean(0):.0%}" if len(heard.statistics[0]) > 1 else ""
             note = (
                 f"task {heard.task}, {heard.phase} {heard.epoch}/{heard.epochs}, accuracy {heard.mean(-1):.0%}{certain}"
             )

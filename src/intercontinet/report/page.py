@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.files import write_atomically
-from intercontinet.report.cells import difference, newest
+from intercontinet.report.cells import completed, difference, newest
 from intercontinet.report.parts import parse_object, read_bytes
 from intercontinet.report.record import CellKey, Floor, Record, SeedRecord, method_place, read_record
 from intercontinet.report.svg import Bar, Line, bars, down, heat_map, lines, mean, percent
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 SUMMARY, METRICS = "summary.json", "metrics.jsonl"
+NAMES = ("method_name", "dataset", "scenario_name", "variant")  # of a key: what a run is called by
 
 
 def write_page(folder: Path, out: Path | None = None) -> Path:
@@ -99,12 +100,15 @@ class TaskRow:
 class Run:
     """One method in one scenario: the records its seeds are from, and all its seeds, in order.
 
-    ``epochs`` has a list for each seed that has metrics; ``apart`` says what sets it apart from the like in its study.
+    ``epochs`` has a list for each seed that has metrics. Of a study, ``heading`` says what not all its runs have in
+    common, ``common`` what they do, and ``apart`` which settings tell this one from the like.
     """
 
     records: tuple[Record, ...]
     seeds: tuple[SeedRecord, ...]
     epochs: tuple[list[Epoch], ...]
+    heading: str = ""
+    common: str = ""
     apart: str = ""
 
     @property
@@ -143,6 +147,11 @@ class Run:
     @property
     def speaks_of_unseen(self) -> bool:
         return any(floor.unseen_floor is not None for floor in self.floors)
+
+    @property
+    def drift(self) -> float | None:
+        """What all floors rest on, if any rests on frozen layers that compute nearly the same."""
+        return max((floor.drift for floor in self.floors if floor.drift is not None), default=None)
 
     @property
     def lowest(self) -> float | None:
@@ -324,7 +333,7 @@ def _runs(files: Iterable[Path]) -> list[Run]:
     """The records in files, pooled where they are alike."""
     groups: list[list[Record]] = []
     for record in (read_record(file, incomplete=True) for file in files):
-        alike = next((group for group in groups if not difference(group[0], record)), None)
+        alike = next((group for group in groups if not difference(completed(group[0]), completed(record))), None)
         if alike is None:
             groups.append([record])
         else:
@@ -348,14 +357,20 @@ def _order(run: Run) -> tuple[str, int, int, str, float]:
 
 
 def _set_apart(runs: Sequence[Run]) -> list[Run]:
-    """Name variants, and the settings in which runs of one method on the same tasks differ."""
-    settings = [{"net": run.first.net, **run.first.settings} for run in runs]
+    """Name runs by method and by whatever else a study has several of; and the settings in which like runs differ."""
+    several = {"method_name", *(name for name in NAMES if len({getattr(run.key, name) for run in runs}) > 1)}
+    settings = [{"net": run.first.net, **completed(run.first).settings} for run in runs]
     out = []
     for run, own in zip(runs, settings, strict=True):
         like = [its for other, its in zip(runs, settings, strict=True) if _order(other)[:4] == _order(run)[:4]]
         differ = [key for key in own if any(its.get(key) != own[key] for its in like)]
-        words = [run.key.variant] if run.key.variant else []
-        out.append(replace(run, apart=", ".join(words + [f"{key} {plain(own[key])}" for key in differ])))
+        told = [f"{key} {plain(own[key])}" for key in differ if key != "keep" and own[key] not in ("", None, [])]
+        words = {name: getattr(run.key, name) for name in NAMES}
+        heading, common = (
+            ", ".join(word for name, word in words.items() if word and (name in several) is wanted)
+            for wanted in (True, False)
+        )
+        out.append(replace(run, heading=heading, common=common, apart=", ".join(told)))
     return out
 
 

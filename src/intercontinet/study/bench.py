@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 import tempfile
 import time
@@ -48,8 +49,9 @@ def measured(
 ) -> dict[str, Any]:
     """Figures for the paper's 784-400-400-10 net on the CPU, and whatever else is asked for.
 
-    Everything is measured in turn, round after round, and the median of the rounds' ratios is taken, so that a slow
-    moment of the machine slows both sides. A step includes drawing its batch; a certification pass is per batch.
+    Everything is measured in turn with plain steps, round after round, and the median of the rounds' ratios is taken,
+    so that a slow moment of the machine slows both sides. A step includes drawing its batch; a certification pass is
+    per batch.
 
     Args:
         rounds: How often.
@@ -144,19 +146,29 @@ def _contenders(net: nn.Sequential, x: Tensor, y: Tensor) -> dict[str, Callable[
 
 
 def _ratios(calls: dict[str, Callable[[], object]], rounds: int, say: Say) -> dict[str, float]:
-    """Median ratio of each call to the plain one, and the plain step in milliseconds."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    """Median ratio of each call to the plain one, and the plain step in milliseconds.
+
+    Every call is measured right after a plain one, and in an order that changes from round to round.
+    """
+    names = [name for name in calls if name != "plain"]
+    ratios: dict[str, list[float]] = {name: [] for name in names}
+    plains: list[float] = []
     for turn in range(rounds + 1):
         say(f"  round {turn} of {rounds}" if turn else "  warming up")
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
+        for name in random.Random(turn).sample(names, len(names)):
+            plain, own = _seconds(calls["plain"]), _seconds(calls[name])
             if turn:  # the first round warms up
-                seconds[name].append(time.perf_counter() - began)
-    plain = seconds.pop("plain")
-    ratios = {n: statistics.median(s / p for s, p in zip(own, plain, strict=True)) for n, own in seconds.items()}
-    ratios["certify"] *= STEPS / CERTIFIED
-    return {**ratios, "plain_ms": statistics.median(plain) / STEPS * 1000}
+                plains.append(plain)
+                ratios[name].append(own / plain)
+    medians = {name: statistics.median(own) for name, own in ratios.items()}
+    medians["certify"] *= STEPS / CERTIFIED
+    return {**medians, "plain_ms": statistics.median(plains) / STEPS * 1000}
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
 
 
 def device_for_tables(name: str) -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,15 @@ from rich.table import Table
 
 from intercontinet.errors import InvalidSetting, WriteError
 from intercontinet.report.record import METHODS as METHOD_NAMES
+from intercontinet.report.record import Record
 from intercontinet.study import guarantee
 from intercontinet.study.config import METHODS, PROMISING, Config, configure, read_config, read_yaml
 from intercontinet.study.figures import figure3, figure4
 from intercontinet.study.folder import stored_config
+from intercontinet.study.paper import yardstick
+from intercontinet.study.reproduce import chosen
 from intercontinet.study.store import cells, load_records
-from intercontinet.study.tables import TABLES, certified_text, ours_text, rich_table
+from intercontinet.study.tables import TABLES, certified_text, ours_text, paper_text, rich_table
 from intercontinet.study.tradeoff import tradeoff
 
 
@@ -40,26 +43,42 @@ def asked(flags: Mapping[str, Any], settings: Sequence[str], file: Path | None, 
         file: A YAML file, or None.
         resume: Whether a run is taken up again: what its folder says need not be said again.
     """
-    given = {name for name, value in flags.items() if value is not None}
-    if resume and "out" in given and given <= {"out", "device"} and not settings and file is None:
-        out = Path(flags["out"])
-        return Asked(stored_config(out), flags.get("device") or "auto", out, ())
     stored = dict(read_config(file)) if file is not None else {}
     own = {**stored.pop("settings", {}), **dict(_setting(text) for text in settings)}
     values = {**stored, **{name: value for name, value in flags.items() if value is not None}}
     device, out, keep = str(values.pop("device", "auto")), values.pop("out", None), values.pop("keep", None)
-    method = values.get("method", "intercontinet")
-    notes = []
-    if keep is not None:
-        if method in METHODS and METHODS[method].settings not in PROMISING:
-            notes.append(f"keep is left out: {method} promises nothing")
-        else:
-            own["keep"] = keep
     if "seeds" in values:
         values["seeds"] = _seeds(values["seeds"])
-    config = configure(**values, settings=own)
-    name = f"{Path(config.dataset).stem}-{config.scenario}-{config.method}"
-    return Asked(config, device, Path(out) if out is not None else Path("runs") / name, tuple(notes))
+    usual = configure(**{name: values[name] for name in ("dataset", "scenario", "method") if name in values})
+    name = f"{Path(usual.dataset).stem}-{usual.scenario}-{usual.method}"
+    folder = Path(out) if out is not None else Path("runs") / name
+    before = stored_config(folder) if resume else None
+    method = (usual if before is None else before).method
+    notes = []
+    if keep is not None:
+        if METHODS[method].settings in PROMISING:
+            own["keep"] = keep
+        else:
+            notes.append(f"keep is left out: {method} promises nothing")
+    if before is not None:
+        _check_same(folder, before, values, own)
+    return Asked(before or configure(**values, settings=own), device, folder, tuple(notes))
+
+
+def _check_same(folder: Path, before: Config, values: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Refuse what was asked for and is not what the folder's run does; what was not asked for is as it was."""
+    theirs = {**before.record(), "epochs": epochs_of(before)}
+    asked_for = {name: list(value) if name == "seeds" else value for name, value in values.items()}
+    if all(theirs[name] == value for name, value in asked_for.items()):  # or else the settings may be another method's
+        parts = {item.name: getattr(before, item.name) for item in fields(Config)}
+        again = configure(**{**parts, "settings": {**before.settings, **own}})
+        theirs, asked_for = dict(before.settings), {name: again.settings[name] for name in own}
+    odd = [f"{name} {theirs[name]}, not {value}" for name, value in asked_for.items() if theirs[name] != value]
+    if odd:
+        raise InvalidSetting(
+            f"{folder} holds a run with {'; '.join(odd)}: leave that out, since --out {folder} --resume alone goes on "
+            "with it, or choose another --out"
+        )
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -88,7 +107,7 @@ def epochs_of(config: Config) -> int:
     """How many epochs a task takes, all phases together."""
     settings = config.settings
     names = ("epochs", "centre_epochs", "radii_epochs")
-    return sum(int(settings[name]) for name in names if name in settings) or 1  # counting is done in one go
+    return sum(int(settings[name]) for name in names if name in settings) or 1  # the exact learner tells of a task once
 
 
 def outcome(summary: Mapping[str, Any]) -> Table:
@@ -120,19 +139,31 @@ def _share(floor: Mapping[str, Any]) -> str:
     return share if floor["kept"] else f"[red]{share} not kept[/]"
 
 
-def present(study: str, results: Path, docs: Path, console: Console) -> None:
-    """Show what the store holds of a study: a table beside the paper's, or a figure."""
-    records = load_records(results / study)
-    if study in TABLES:
-        console.print(rich_table(study, cells(records)))
+def present(study: str, results: Path, docs: Path, console: Console, only: Sequence[str] = ()) -> None:
+    """Show what the store holds of a study: a table beside the paper's, or a figure; or cells of some names alone."""
+    pooled = cells(records := load_records(results / study))
+    keys = [plan.key for plan in chosen(study, only)] if only else list(pooled)
+    if study in TABLES and not only:
+        console.print(rich_table(study, pooled))
         return
     if study == "guarantee":
-        console.print(guarantee.rich_table(guarantee.rows(results)))
+        console.print(guarantee.rich_table(row for row in guarantee.rows(results) if not only or row.key in keys))
         return
-    if not records:
+    if study not in TABLES and not records:
         console.out(f"{results / study} holds no records yet.", highlight=False)
         return
-    images = docs / "images"
+    if study not in TABLES:
+        _draw(study, records, docs / "images")
+    for key in keys:
+        cell, published = pooled.get(key), yardstick(key.dataset, key.scenario, key.method)
+        paper = f", paper {paper_text(published)}" if study in TABLES else ""
+        text = f"{key}: {ours_text(cell)}{paper}; certified {certified_text(cell)}"
+        console.print(text, highlight=False, soft_wrap=True)
+    if study not in TABLES:
+        console.out(f"Drew {study} into {docs / 'images'}, as PNG, SVG and CSV.", highlight=False)
+
+
+def _draw(study: str, records: Sequence[Record], images: Path) -> None:
     try:
         images.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -145,8 +176,3 @@ def present(study: str, results: Path, docs: Path, console: Console) -> None:
         if any(record.key.method != "lwf" for record in records):  # which the paper's figure 4 leaves out
             figure4(records, images / "figure4")
         figure4(records, images / "figure5", full=True)
-    for cell in cells(records).values():
-        console.print(
-            f"{cell.key}: {ours_text(cell)}; certified {certified_text(cell)}", highlight=False, soft_wrap=True
-        )
-    console.out(f"Drew {study} into {images}, as PNG, SVG and CSV.", highlight=False)

@@ -12,8 +12,9 @@ from typing import Any
 
 from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidSetting
-from intercontinet.learners.counting import Counting
 from intercontinet.learners.ewc import EWC
+from intercontinet.learners.exact_method import ExactMethod
+from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.learners.intercontinet import Hyperrectangles
 from intercontinet.learners.l2 import L2
 from intercontinet.learners.lwf import LwF
@@ -22,6 +23,7 @@ from intercontinet.learners.method import Method
 from intercontinet.learners.plain import Offline, Plain
 from intercontinet.learners.settings import Settings
 from intercontinet.learners.si import SI
+from intercontinet.nets.table import CAPPED
 from intercontinet.tasks import SCENARIOS, Scenario
 
 Values = Mapping[str, Any]
@@ -48,11 +50,11 @@ METHODS: dict[str, Kind] = {
     "lwf": Kind(LwF, {}),
     "intercontinet": Kind(Settings, {"enforce": True}),
     "intercontinet-published": Kind(Settings, {"enforce": False}),
-    "exact": Kind(Counting, {}),
+    "exact": Kind(ExactSettings, {}),
     "offline": Kind(Offline, {"heads": ()}),
 }
 SAME_IMAGES = ("permuted-mnist", "rotated-mnist")  # in all of whose tasks
-PROMISING = (Settings, Counting)  # what keeps a share of the accuracy
+PROMISING = (Settings, ExactSettings)  # what keeps a share of the accuracy
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def configure(
     given = preset.settings(method, scenario)
     net = net or given.pop("net", preset.net)
     values = {**{name: value for name, value in given.items() if name != "net"}, **(settings or {})}
+    values = {name: _from_yaml(value) for name, value in values.items()}
     for name in values:
         if name not in known:
             raise InvalidSetting(f"method '{method}' has no setting '{name}'{nearest(str(name), known)}: they are "
@@ -155,33 +158,64 @@ def configure(
             raise InvalidSetting(
                 f"head is 'per-task', but scenario {scenario} has one head for all tasks: leave it out"
             )
-    values = {name: _from_yaml(value) for name, value in values.items()}
-    if kind.settings is Counting and dataset in SAME_IMAGES and values.setdefault("unseen", 0.0) != 0:
+    if kind.settings in PROMISING and dataset in SAME_IMAGES and values.setdefault("unseen", 0.0) != 0:
         raise InvalidSetting(
             f"unseen is {values['unseen']}, but {dataset} shows the same images in every task: none stays unseen"
         )
+    if values.get("strangers_from") == dataset:
+        raise InvalidSetting(f"strangers_from is '{dataset}', the data set itself: no example of it is a stranger")
+    if "sight-" in str(net) and dataset == "cifar-100":
+        raise InvalidSetting("sight was trained on the images of cifar-100, later tasks' too: choose another net")
     whole = _checked(kind, {**values, **kind.fixed})
+    if isinstance(whole, ExactSettings):
+        _check_columns(whole, str(net))
     if epochs is not None:
         whole = replace(whole, **_shared_out(whole, epochs))
     own = {item.name: getattr(whole, item.name) for item in fields(whole)}
-    if kind.settings is Counting and augment:
+    if kind.settings is ExactSettings and augment:
         raise InvalidSetting(
-            "augment makes no sense for method 'exact', which counts examples as they are: leave it out"
+            "augment makes no sense for method 'exact', whose encoder sees every image once: leave it out. Columns "
+            "that are trained can see mirrored images, too: --set mirror=true"
         )
     if augment is None:
-        augment = preset.augment and kind.settings is not Counting
+        augment = preset.augment and kind.settings is not ExactSettings
     return Config(dataset, scenario, method, tuple(seeds), tasks, str(net), augment, own)
 
 
 def build_method(config: Config) -> Method:
     """The method that a configuration speaks of."""
     settings = METHODS[config.method].settings(**config.settings)
-    return Hyperrectangles(settings) if isinstance(settings, Settings) else settings
+    if isinstance(settings, Settings):
+        return Hyperrectangles(settings)
+    return ExactMethod(settings) if isinstance(settings, ExactSettings) else settings
+
+
+def _check_columns(settings: ExactSettings, net: str) -> None:
+    """Refuse what makes no sense for the columns of a net: trained in heads and under ceilings, or else counted."""
+    capped, heads = net.startswith(CAPPED), settings.head == "per-task"
+    if capped and heads:
+        raise InvalidSetting(
+            f"net is '{net}', but with a head for each task nothing competes, and nothing needs a ceiling: use "
+            f"'{net.removeprefix(CAPPED)}'"
+        )
+    for name in ("strangers_from", "tuning"):
+        if getattr(settings, name) != getattr(ExactSettings, name) and not capped:
+            raise InvalidSetting(f"{name} is for outputs under a ceiling: use a capped net, or leave it out")
+    if settings.parts > 1 and capped:
+        raise InvalidSetting(
+            f"parts is {settings.parts}, but columns of a capped net are trained, and are not divided: set parts=1, or "
+            f"use '{net.removeprefix(CAPPED)}'"
+        )
+    if settings.mirror and not (capped or heads):
+        raise InvalidSetting(
+            f"mirror is for columns that are trained, and those of '{net}' are counted: set mirror=false, or use "
+            f"'{CAPPED}{net}'"
+        )
 
 
 def _from_yaml(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(value)
+        return tuple(map(_from_yaml, value))
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
@@ -202,22 +236,24 @@ def _check_type(name: str, value: Any, kind: str) -> None:
         "float | None": (number or value is None, "a number"),
         "bool": (isinstance(value, bool), "true or false"),
         "str": (isinstance(value, str), "a word"),
-        "tuple[int, ...]": (
-            isinstance(value, tuple) and all(isinstance(part, int) and not isinstance(part, bool) for part in value),
-            "a list of whole numbers",
-        ),
+        "tuple[int, ...]": (_all_of(int, value), "a list of whole numbers"),
+        "tuple[float, ...]": (_all_of((int, float), value), "a list of numbers"),
     }
     fits, what = wanted.get(kind, (True, ""))
     if not fits:
         raise InvalidSetting(f"{name} is {value!r}; it must be {what}")
 
 
+def _all_of(kinds: type | tuple[type, ...], values: object) -> bool:
+    return isinstance(values, tuple) and all(isinstance(v, kinds) and not isinstance(v, bool) for v in values)
+
+
 def _shared_out(settings: Any, epochs: int) -> dict[str, Any]:
     """A total of epochs, with all that is counted in epochs in the same proportion."""
     if epochs < 1:
         raise InvalidSetting(f"epochs is {epochs}; it must be at least 1")
-    if isinstance(settings, Counting):
-        raise InvalidSetting("epochs makes no sense for method 'exact', which counts its examples once: leave it out")
+    if isinstance(settings, ExactSettings):
+        raise InvalidSetting("epochs makes no sense for method 'exact', whose number of passes is fixed: leave it out")
     intervals = isinstance(settings, Settings)
     before = settings.centre_epochs + settings.radii_epochs if intervals else settings.epochs
     ratio = epochs / max(before, 1)
@@ -351,4 +387,4 @@ def _preset_of(dataset: str) -> str:
     """The preset that serves a data set: its own, or one for data like it."""
     if dataset in PRESETS:
         return dataset
-    return "mnist" if dataset in ("permuted-mnist", "rotated-mnist") else "digits"
+    return "mnist" if dataset in SAME_IMAGES else "digits"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 
 from intercontinet.errors import InvalidData, WriteError
@@ -14,7 +15,8 @@ from intercontinet.nets.table import CAPPED
 from intercontinet.report.record import CellKey, Record
 from intercontinet.study import guarantee, tradeoff
 from intercontinet.study.figures import figure3, figure4
-from intercontinet.study.store import Cell, cells, load_records
+from intercontinet.study.reproduce import named
+from intercontinet.study.store import Cell, cells, listed, load_records
 from intercontinet.study.tables import (
     LEGEND,
     NOT_RUN,
@@ -48,32 +50,37 @@ _INTRODUCTION = f"""# Results
 
 <!-- Made by `{COMMAND}` from the records in results/. Do not edit: notes belong into results/<study>/notes.md. -->
 
-Every number here comes from a record in [results/](../results/README.md), and every record from a command below."""
+Every number in tables and figures comes from a record in [results/](../results/README.md), and every record from a
+command below. The notes say where theirs are from."""
 
 
 def results_document(results: Path) -> str:
     """The whole document, as Markdown. The same records and notes give the same text.
 
     Raises:
-        InvalidData: A record cannot be used, or lies in a folder that is no study's.
+        InvalidData: There are no records, or one cannot be used or lies in a folder that is no study's.
     """
+    found = {study: cells(load_records(results / study)) for study in STUDIES}
     _refuse_strangers(results)
-    records = {study: load_records(results / study) for study in STUDIES}
-    parts = [_INTRODUCTION, _commands()]
-    if not any(records.values()):
-        parts.append("**There are no results yet:** results/ holds no records.")
+    if not any(found.values()):
+        raise InvalidData(
+            f"{results} holds no records to make a document of: name the results store with --out, or run a study "
+            "first, as with: intercontinet reproduce table1"
+        )
+    parts = [_INTRODUCTION, _commands(found)]
     parts.append("## How to read the tables\n\n" + "\n".join(f"- {line}" for line in _LEGEND))
     for study, title in STUDIES.items():
-        parts.append(f"## {title}\n\n`intercontinet reproduce {study}`")
+        pooled = found[study]
+        parts.append(f"## {title}\n\n`{_command(study, pooled)}`")
         notes = _notes(results / study)
-        pooled = cells(records[study])
         if not pooled:
             parts.append("Not run yet.")
         elif study == "guarantee":
             parts.append(guarantee.markdown(guarantee.rows(results)))
             parts.append("\n".join(f"- {line}" for line in guarantee.LEGEND))
             parts += [
-                _what_was_run(_of_one(pooled, dataset)) for dataset in dict.fromkeys(key.dataset for key in pooled)
+                _what_was_run(_of_one(pooled, dataset), f" on {dataset}")
+                for dataset in dict.fromkeys(key.dataset for key in pooled)
             ]
         elif study in TABLES:
             parts += [markdown(study, pooled).strip(), _flagged(entries(study, pooled), notes), _what_was_run(pooled)]
@@ -103,13 +110,27 @@ def write_document(results: Path, docs: Path) -> None:
 
 
 def _refuse_strangers(results: Path) -> None:
-    for path in sorted(results.glob("*/*.json")):
-        if path.parent.name not in STUDIES:
-            raise InvalidData(f"{path} belongs to no study: move it to one of {', '.join(STUDIES)}")
+    for folder in listed(results):
+        for path in listed(folder) if folder.is_dir() and folder.name not in STUDIES else ():
+            if path.suffix == ".json":
+                raise InvalidData(f"{path} belongs to no study: move it to one of {', '.join(STUDIES)}")
 
 
-def _commands() -> str:
-    rows = [(title.split(":")[0], f"`intercontinet reproduce {study}`") for study, title in STUDIES.items()]
+def _command(study: str, pooled: Mapping[CellKey, Cell]) -> str:
+    """What a study's cells come from; where they have fewer seeds than it takes, a command that adds none."""
+    fewest = min((_from_zero(seed.seed for seed in cell.seeds) for cell in pooled.values()), default=0)
+    few = 0 < fewest < named(study).seeds
+    return f"intercontinet reproduce {study}" + (f" --seeds {fewest}" if few else "")
+
+
+def _from_zero(seeds: Iterable[int]) -> int:
+    """How many seeds there are from 0 on, without a gap."""
+    known = set(seeds)
+    return next(seed for seed in count() if seed not in known)
+
+
+def _commands(found: Mapping[str, Mapping[CellKey, Cell]]) -> str:
+    rows = [(title.split(":")[0], f"`{_command(study, found[study])}`") for study, title in STUDIES.items()]
     rows.append(("this document", f"`{COMMAND}`"))
     return "\n".join(["## How to reproduce it", "", "| | command |", "|---|---|", *map(markdown_row, rows)])
 
@@ -193,7 +214,8 @@ def _what_was_run(pooled: Mapping[CellKey, Cell], where: str = "") -> str:
 def _each(what: str, texts: Iterable[str]) -> list[str]:
     """One line for each text that occurs; how often, where there are several."""
     counts = sorted(Counter(texts).items())
-    return [f"- {what}: {text}" + (f" ({n} records)" if len(counts) > 1 else "") + "." for text, n in counts]
+    often = [f" ({n} record{'s' if n > 1 else ''})" if len(counts) > 1 else "" for _, n in counts]
+    return [f"- {what}: {text}{times}." for (text, _), times in zip(counts, often, strict=True)]
 
 
 def _hardware(record: Record) -> str:

@@ -65,6 +65,7 @@ class MethodLine:
     """A line of figure 4: accuracy over the tasks so far after each task [tasks]; no deviation of a single seed."""
 
     key: CellKey
+    tasks: tuple[str, ...]
     seeds: int
     mean: tuple[float, ...]
     std: tuple[float, ...] | None
@@ -142,9 +143,10 @@ def figure3(records: Iterable[Record], stem: Path) -> None:
     keeps = sorted({line.keep for line in lines})
     shades = matplotlib.colormaps["viridis_r"]([0.15 + 0.85 * (i + 1) / len(keeps) for i in range(len(keeps))])
     colours = dict(zip(keeps, shades, strict=True))
+    methods = {line.method for line in lines}
     with matplotlib.rc_context(STYLE):
         figure, axes = plt.subplots(3, 1, figsize=(8, 8.6), sharex=True)
-        for line in lines:
+        for line, label in _told_apart(lines):
             steps = range(1, len(line.points) + 1)
             values = (
                 [point.current for point in line.points],
@@ -154,20 +156,37 @@ def figure3(records: Iterable[Record], stem: Path) -> None:
             for axis, value in zip(axes, values, strict=True):
                 axis.plot(
                     steps, value, color=colours[line.keep], linestyle=DASHES.get(line.method, "solid"), linewidth=1.6,
-                    label=f"keep {line.keep:g}, {METHODS.get(line.method, line.method)}",
+                    label=label,
                 )  # fmt: skip
         for axis, name in zip(axes, ("current task", "first task"), strict=False):
             axis.set_ylabel(f"test accuracy, {name}")
-            axis.yaxis.set_major_formatter("{x:.0%}")
+            _in_percent(axis)
         axes[2].set_ylabel("sum of radii")
         if any(point.sum_of_radii for line in lines for point in line.points):
             axes[2].set_yscale("log", nonpositive="mask")
         axes[2].set_xlabel("epochs (shaded: radii)")
         for axis in axes:
             _shade(axis, lines[0].points)
-        _finish(figure, axes[0], "What a stricter promise does, FashionMNIST, incremental domain", columns=2)
+        title = "What a stricter promise does, FashionMNIST, incremental domain"
+        _finish(figure, axes[0], title, columns=2, over=_name(lines[0]) if len(methods) == 1 else "")
         save(figure, stem)
     write_atomically(stem.with_suffix(".csv"), keep_csv(lines).encode())
+
+
+def _told_apart(lines: Sequence[KeepLine]) -> list[tuple[KeepLine, str]]:
+    """Lines that can be told apart, each with a label: of shares that come to the same, one stands for all."""
+    same: dict[tuple[str, tuple[CurvePoint, ...]], list[KeepLine]] = {}
+    for line in lines:
+        same.setdefault((line.method, line.points), []).append(line)
+    several, out = len({line.method for line in lines}) > 1, []
+    for group in same.values():
+        label = "keep " + ", ".join(f"{line.keep:g}" for line in group)
+        out.append((group[0], f"{label}, {_name(group[0])}" if several else label))
+    return out
+
+
+def _name(line: KeepLine) -> str:
+    return METHODS.get(line.method, line.method)
 
 
 def _shade(axis: Axes, points: Sequence[CurvePoint]) -> None:
@@ -196,7 +215,17 @@ def method_lines(records: Iterable[Record], full: bool = False) -> list[MethodLi
 def _method_line(cell: Cell) -> MethodLine:
     columns = list(zip(*(accuracy_so_far(seed.accuracy_matrix) for seed in cell.seeds), strict=True))
     std = tuple(statistics.stdev(column) for column in columns) if len(cell.seeds) > 1 else None
-    return MethodLine(cell.key, len(cell.seeds), tuple(statistics.fmean(column) for column in columns), std)
+    means = tuple(statistics.fmean(column) for column in columns)
+    return MethodLine(cell.key, cell.records[0].tasks, len(cell.seeds), means, std)
+
+
+def chance(tasks: Sequence[str]) -> float:
+    """What guessing gets right where the task is known, on average over tasks that are named by their classes.
+
+    >>> chance(["0/1/2/3/4", "5/6/7/8/9"])
+    0.2
+    """
+    return statistics.fmean(1 / len(task.split("/")) for task in tasks)
 
 
 def method_csv(lines: Sequence[MethodLine]) -> str:
@@ -246,25 +275,37 @@ def figure4(records: Iterable[Record], stem: Path, full: bool = False) -> None:
             if line.std is not None:
                 low, high = zip(*((m - s, m + s) for m, s in zip(line.mean, line.std, strict=True)), strict=True)
                 axis.fill_between(places, low, high, color=colour, alpha=0.13, linewidth=0)
+        guessing = chance(lines[0].tasks)
+        axis.axhline(guessing, color=INK, linewidth=0.8, zorder=1)
+        axis.annotate(f"chance, {guessing:.0%}", (0, guessing), (4, 3), xycoords=("axes fraction", "data"),
+                      textcoords="offset points", color=INK, fontsize=9)  # fmt: skip
         axis.set_xlabel("tasks learned")
         axis.set_ylabel("test accuracy over the tasks so far")
-        axis.yaxis.set_major_formatter("{x:.0%}")
+        _in_percent(axis)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         _finish(figure, axis, "Split CIFAR-100, incremental task" + (", with LwF" if full else ""), columns=4)
         save(figure, stem)
     write_atomically(stem.with_suffix(".csv"), method_csv(lines).encode())
 
 
-def _finish(figure: Figure, axis: Axes, title: str, columns: int) -> None:
-    """Title, and one legend under it for the whole figure."""
+def _in_percent(axis: Axes) -> None:
+    """Ticks in steps of 1, 2 or 5, written out: 92.5 % must not read 92 %."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.yaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
+    axis.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
+
+
+def _finish(figure: Figure, axis: Axes, title: str, columns: int, over: str = "") -> None:
+    """Title, and one legend under it for the whole figure, with ``over`` over it."""
     handles, labels = axis.get_legend_handles_labels()
-    rows = -(-len(labels) // columns)
+    rows = -(-len(labels) // columns) + bool(over)
     inches = figure.get_size_inches()[1]
     heading = figure.suptitle(title, fontsize=13, color=INK, y=1 - 0.1 / inches, va="top", fontweight="bold")
     heading.set_in_layout(False)  # room for it is left below
     figure.legend(
         handles, labels, loc="upper center", ncols=min(columns, len(labels)), frameon=False, fontsize=9, handlelength=3,
-        bbox_to_anchor=(0.5, 1 - 0.35 / inches),
+        bbox_to_anchor=(0.5, 1 - 0.35 / inches), title=over,
     )  # fmt: skip
     figure.tight_layout(rect=(0, 0, 1, 1 - (0.5 + 0.22 * rows) / inches))
 

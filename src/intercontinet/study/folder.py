@@ -17,8 +17,9 @@ from filelock import FileLock, Timeout
 
 from intercontinet.errors import CertificateError, InvalidData, InvalidSetting, WriteError
 from intercontinet.files import read_header, save_weights, seal, unseal, write_atomically
-from intercontinet.study.config import Config, configure
-from intercontinet.study.run import Run, State
+from intercontinet.study.config import Config, configure, defaults_of
+from intercontinet.study.run import Run
+from intercontinet.study.state import State
 from intercontinet.version import __version__
 
 FORMAT, VERSION = "intercontinet run folder", 1
@@ -86,21 +87,32 @@ def resume(folder: Path, run: Run) -> State | None:
 
 
 def read_config(folder: Path) -> Mapping[str, Any]:
-    """What the folder's run was asked to do."""
+    """What the folder's run was asked to do. A setting that is younger than the folder had its default then."""
     path = folder / CONFIG
     try:
         content = json.loads(path.read_text())
-        found, version, config = content["format"], content["version"], content["config"]
     except FileNotFoundError:
         raise InvalidSetting(f"{folder} holds no run to go on with: leave --resume out to start one") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidData(f"{path} cannot be read as the configuration of a run: {error}") from error
+    except (OSError, ValueError) as error:
+        raise _unusable(path, str(error)) from error
+    if not isinstance(content, dict):
+        raise _unusable(path, "it is no JSON object")
+    for name in ("format", "version", "config"):
+        if name not in content:
+            raise _unusable(path, f"it lacks '{name}'")
+    found, version, config = content["format"], content["version"], content["config"]
     if found != FORMAT or version != VERSION or not isinstance(config, dict):
         raise InvalidSetting(
             f"{folder} holds a run of another version ({found}, version {version}; written by intercontinet "
             f"{content.get('intercontinet', 'unknown')}): this release goes on with version {VERSION} only"
         )
-    return config
+    if not isinstance(config.get("settings"), dict):
+        raise _unusable(path, "its settings are no JSON object")
+    return {**config, "settings": {**defaults_of(str(config.get("method"))), **config["settings"]}}
+
+
+def _unusable(path: Path, why: str) -> InvalidData:
+    return InvalidData(f"{path} is not the configuration of a run: {why}. Start afresh in another --out")
 
 
 def stored_config(folder: Path) -> Config:
@@ -108,7 +120,7 @@ def stored_config(folder: Path) -> Config:
     stored = read_config(folder)
     names = [item.name for item in fields(Config)]
     if sorted(stored) != sorted(names):
-        raise InvalidData(f"{folder / CONFIG} is not the configuration of a run: it should hold {', '.join(names)}")
+        raise _unusable(folder / CONFIG, f"it should hold {', '.join(names)}")
     asked = {name: stored[name] for name in ("dataset", "scenario", "method", "tasks", "net", "augment", "settings")}
     return configure(**asked, seeds=tuple(stored["seeds"]))
 

@@ -16,7 +16,7 @@ from intercontinet.complaints import nearest
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import stream_of_thread
 from intercontinet.errors import InterContiNetError, InvalidSetting
-from intercontinet.study.config import METHODS, Config, Values, configure, defaults_of, settings_of
+from intercontinet.study.config import Config, Values, configure, defaults_of, settings_of
 from intercontinet.study.machine import chosen_device
 from intercontinet.study.run import Run, complete
 from intercontinet.study.store import Cell, CellKey, cells, load_records, save_record
@@ -39,6 +39,7 @@ class Plan:
     method: str
     variant: str = ""
     settings: Values = field(default_factory=dict)
+    net: str | None = None  # the preset's by default
 
     @property
     def key(self) -> CellKey:
@@ -82,9 +83,23 @@ VOLUME: Values = {
     "optimizer": "adam",
     "rate": 0.001,
     "later_rate": 0.002,
-    "radii_rate": 0.06,
+    "centre_epochs": 25,  # with a fifth held back, as many steps as 20 of all
+    "radii_epochs": 26,
+    "radii_rate": 0.03,
     "radius": 0.3,
+    "held_out": 0.1,
+    "unseen": 0.1,
 }
+# Classes told from the images of another data set, too.
+STRANGE: Values = {
+    "fit_rate": 0.1,
+    "strangers_from": "cifar-100",
+    "tuning": "shifted",
+    "typical": 1.0,
+}
+# Encoders that were fitted to the first task's images and no others, where presets have one that was trained elsewhere.
+_ALONE = "dictionary-400-3-10-0.1-4000-5"
+_TRAINED: Values = {"fit_rate": 0.1, "mirror": True}
 _EXACT = ("exact",)
 _ALL = ("sgd", "adam", *ANCHORED, "lwf", *INTERVALS, "offline")
 STUDIES: dict[str, Study] = {
@@ -104,6 +119,24 @@ STUDIES: dict[str, Study] = {
         (
             *(plan for dataset in ("mnist", "fashion-mnist", "cifar-10") for plan in _grid(dataset, SCENARIOS, _EXACT)),
             *_grid("cifar-100", ("task",), _EXACT),
+            *(
+                Plan("cifar-10", scenario, "exact", "strangers", STRANGE, net="capped-sight-4-4000-5")
+                for scenario in ("domain", "class")
+            ),
+            *(
+                Plan(dataset, scenario, "exact", "dictionary", settings, net)
+                for dataset, scenario, settings, net in (
+                    ("cifar-10", "task", _TRAINED, _ALONE),
+                    ("cifar-10", "domain", {**_TRAINED, "at_ceiling": 0.7, "typical": 1.0}, f"capped-{_ALONE}"),
+                    ("cifar-10", "class", {**_TRAINED, "at_ceiling": 0.75, "typical": 2.0}, f"capped-{_ALONE}"),
+                    (
+                        "fashion-mnist",
+                        "class",
+                        {"fit_rate": 0.1, "at_ceiling": 0.8, "typical": 1.5, "tuning": "multiplied"},
+                        "capped-dictionary-150-4-40-30-600-9",
+                    ),
+                )
+            ),
             *(
                 Plan(dataset, scenario, "intercontinet", "volume", {**VOLUME, "keep": keep})
                 for dataset in ("mnist", "fashion-mnist")
@@ -135,9 +168,31 @@ class Step:
 def named(study: str) -> Study:
     """A study by its name."""
     if study not in STUDIES:
-        raise InvalidSetting(f"there is no study '{study}'{nearest(study, STUDIES)}: choose one of "
-                             f"{', '.join(STUDIES)}")  # fmt: skip
+        known = (*STUDIES, "docs")  # which is none, but goes where studies go
+        raise InvalidSetting(f"there is no study '{study}'{nearest(study, known)}: choose one of {', '.join(known)}")
     return STUDIES[study]
+
+
+def chosen(study: str, only: Sequence[str]) -> list[Plan]:
+    """The cells of a study that bear one of some names, "class/ewc", "domain", "mas", "mnist"; without any, all.
+
+    Raises:
+        InvalidSetting: There is no such study, or a name is no cell's.
+    """
+    plans = named(study).plans
+    for part in only:
+        if not any(bears(plan.key, part) for plan in plans):
+            words = {
+                what: list(dict.fromkeys(name for plan in plans if (name := getattr(plan, what))))
+                for what in ("dataset", "scenario", "method", "variant")
+            }
+            known = [name for names in words.values() for name in names]
+            told = "; ".join(f"{what} {', '.join(names)}" for what, names in words.items() if names)
+            raise InvalidSetting(
+                f"no cell of {study} is called {part}{nearest(part, known)}: its cells are named by {told}; or by "
+                f"several, as in {plans[0].key}"
+            )
+    return [plan for plan in plans if not only or any(bears(plan.key, part) for part in only)]
 
 
 def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only: Sequence[str] = ()) -> list[Step]:
@@ -146,9 +201,9 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
     Args:
         study: A key of ``STUDIES``.
         results: The store.
-        seeds: How many seeds a cell should have; None for as many as the paper.
+        seeds: How many seeds a cell should have; None for the study's own number.
         epochs: A task's; None for the study's own.
-        only: Parts of cells' names, "class/ewc", "domain", "mas", "mnist": cells that bear none of them are left out.
+        only: Names of cells, or parts of them, see :func:`chosen`.
 
     Raises:
         InvalidSetting: There is no such study or cell, or a cell's other seeds were run with other settings.
@@ -158,18 +213,16 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
         raise InvalidSetting(f"seeds is {seeds}: give at least one")
     wanted = range(whole.seeds if seeds is None else seeds)
     stored = cells(load_records(results / study))
-    plans = [plan for plan in whole.plans if not only or any(_bears(plan.key, part) for part in only)]
-    if not plans:
-        raise InvalidSetting(f"no cell of {study} is called {', '.join(only)}: cells are named scenario/method, "
-                             f"methods are {', '.join(METHODS)}")  # fmt: skip
     left: list[Step] = []
-    for plan in plans:
+    for plan in chosen(study, only):
         cell = stored.get(plan.key)
         have = {seed.seed for seed in cell.seeds} if cell is not None else set()
         missing = tuple(seed for seed in wanted if seed not in have)
         if missing or epochs is not None:
             asked = (plan.dataset, plan.scenario, plan.method, missing or tuple(wanted))
-            config = configure(*asked, settings=plan.settings, epochs=whole.epochs if epochs is None else epochs)
+            config = configure(
+                *asked, net=plan.net, settings=plan.settings, epochs=whole.epochs if epochs is None else epochs
+            )
             _check_alike(cell, config)
         if missing:
             left.append(Step(plan, config))
@@ -193,7 +246,12 @@ def _check_alike(cell: Cell | None, config: Config) -> None:
                              "or move that file away")  # fmt: skip
 
 
-def _bears(key: CellKey, part: str) -> bool:
+def bears(key: CellKey, part: str) -> bool:
+    """Whether consecutive words of a cell's name are these.
+
+    >>> bears(CellKey("mnist", "class", "ewc"), "class/ewc"), bears(CellKey("mnist", "class", "ewc"), "mnist/ewc")
+    (True, False)
+    """
     name = f"/{key.dataset}/{key}/"
     return f"/{part}/" in name
 

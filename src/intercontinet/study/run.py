@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,56 +15,23 @@ from intercontinet.data import fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory
-from intercontinet.errors import InvalidModel, InvalidSetting
+from intercontinet.errors import InvalidSetting
 from intercontinet.floor import TaskFloor
 from intercontinet.inference import answered
-from intercontinet.learners.boxes import region_of
-from intercontinet.learners.counting import Counting
-from intercontinet.learners.exact import encoded, mirrored_rows, parts_of
+from intercontinet.learners.boxes import check_layers, region_of
+from intercontinet.learners.intercontinet import Hyperrectangles
 from intercontinet.learners.method import Lesson, Memory, Method, Nets, diverged
 from intercontinet.learners.plain import Offline
-from intercontinet.learners.table import WEIGHT
-from intercontinet.nets import build_counting_net, build_net
 from intercontinet.region import Region
 from intercontinet.report.record import FORMAT, VERSION
 from intercontinet.report.results import epoch_record
 from intercontinet.study import machine
 from intercontinet.study.config import Config, build_method, settings_of
+from intercontinet.study.encoders import Examples, Models
+from intercontinet.study.promises import floor_record, left_out, size_record, unseen_counts
+from intercontinet.study.state import State
 from intercontinet.study.summary import Line, seed_record
 from intercontinet.tasks import Stream, Task, stream
-
-
-@dataclass
-class State:
-    """Where a run stands after some tasks: all that is needed to go on from there.
-
-    Attributes:
-        weights: [seeds, entries].
-        memory: What the method carries, [seeds, ...] each.
-        initial: Accuracy on every task before any learning, for each seed.
-        lines: What happened, for each seed, as in metrics.jsonl.
-        done: Tasks learned.
-        seconds: Spent learning.
-        started: When.
-        data: Hashes of the training sets of the tasks learned, where they were asked for.
-        origins: Versions, hardware and commit of every process that worked on it, oldest first.
-        encoders: Hashes of the seeds' encoders, where they have any.
-    """
-
-    weights: Tensor
-    memory: Memory
-    initial: list[list[float]]
-    lines: list[list[Line]]
-    done: int = 0
-    seconds: float = 0.0
-    started: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
-    data: list[str] = field(default_factory=list)
-    origins: list[Line] = field(default_factory=list)
-    encoders: list[str] = field(default_factory=list)
-
-    def tasks(self, seed: int) -> list[Line]:
-        """What one seed, by its row, had come to after each task."""
-        return [line for line in self.lines[seed] if line["event"] == "task"]
 
 
 class Run:
@@ -93,41 +57,28 @@ class Run:
         self._say, self._curves = say, curves
         self.stream = stream(config.dataset, config.scenario, tasks=config.tasks) if tasks is None else tasks
         self.method = _with_heads(build_method(config), self.stream)
-        self._models = [self._built(seed) for seed in config.seeds]
-        if config.augment and len(self.stream.shape) != 3:
-            raise InvalidSetting(
-                f"augment is for images, and these examples are of shape {self.stream.shape}: leave it out"
-            )
-        learning: list[nn.Module] = self._models
-        self._encoders: list[nn.Sequential | None] = [None] * len(self._models)
-        if isinstance(self.method, Counting):
-            parts = [parts_of(model) for model in self._models]
-            learning = [table.net for _, table, _ in parts]
-            self._encoders = [encoder.to(self.device) for encoder, _, _ in parts]
+        shape, mirror = self.stream.shape, config.settings.get("mirror")
+        for name, wanted, fits in (("augment", config.augment, len(shape) == 3), ("mirror", mirror, len(shape) > 1)):
+            if wanted and not fits:
+                raise InvalidSetting(f"{name} is for images, and these examples are of shape {shape}: leave it out")
+        self._models = Models.built(config, self.method, self.stream, self.device)
+        learning = self._models.learning
         self.nets = Nets(learning[0].to(self.device), config.seeds, flipped_and_cropped if config.augment else None)
+        if isinstance(self.method, Hyperrectangles):
+            check_layers(self.method.settings, self.nets)
         flat = [self.nets.layout.flatten(dict(model.named_parameters())).detach().cpu() for model in learning]
         self._start = torch.stack(flat).to(self.device)
         self._tests, self._classes = [], []
         for task in self.stream.tasks:  # each is built once: a lazy stream's are too large to keep
-            self._tests.append(_Test(task, self.device))
+            self._tests.append(Examples(task.test, task.classes, self.device))
             self._classes.append(task.classes)
-        self._at_once = 1 if self._encoders[0] is not None else len(config.seeds)
+        self._at_once = 1 if self._models.encoders[0] is not None else len(config.seeds)
         self._hashes: dict[int, str] = {}
         self._origin = {
             "versions": machine.versions(),
             "hardware": machine.hardware(self.device),
             "commit": machine.commit(),
         }
-
-    def _built(self, seed: int) -> nn.Module:
-        """One seed's net. Encoders that must be fitted are, to the first task's examples, without their labels."""
-        config, tasks = self.config, self.stream
-        if not isinstance(self.method, Counting):
-            return build_net(config.net, tasks.shape, tasks.outputs, seed)
-        times = len(tasks.tasks) if tasks.scenario == "domain" else 1  # that a task brings the same outputs
-        x, _ = tasks.tasks[0].train
-        examples = x[self.method.shaping(len(x), seed).to(x.device)].to(self.device)
-        return build_counting_net(config.net, examples, tasks.outputs, self.method.parts * times, seed)
 
     @property
     def lessons(self) -> int:
@@ -139,10 +90,13 @@ class Run:
         right = self._right(self._start)
         initial = [[_share(task[row]) for task in right] for row in range(len(self.config.seeds))]
         lines: list[list[Line]] = [[] for _ in self.config.seeds]
-        return State(self._start, {}, initial, lines, origins=[self._origin], encoders=self._encoder_hashes())
+        return State(self._start, {}, initial, lines, origins=[self._origin], encoders=self._models.hashes)
 
     def advance(self, state: State, listen: Listener | None = None) -> State:
-        """The state after one more task; the one given is left as it is."""
+        """The state after one more task; the one given is left as it is.
+
+        Where seeds take turns, the phase that ``listen`` hears of says whose turn it is: "seed 3, learning".
+        """
         lesson, tasks = self._lesson(state.done)
         before = self._right(state.weights, state.done)
         lines: list[list[Line]] = [[] for _ in self.config.seeds]
@@ -152,18 +106,20 @@ class Run:
             curve = _Curve(self, state, lesson.index, rows) if self._curves else None
             for row in rows:
                 lines[row].clear()
+            seeds = ", ".join(str(self.config.seeds[row]) for row in rows)
+            turn = "" if len(rows) == len(lines) else f"seed{'s' if len(rows) > 1 else ''} {seeds}, "
 
             def hear(progress: Progress) -> None:
                 for place, row in enumerate(rows):
                     line = {**epoch_record(progress, place), "index": lesson.index}
                     lines[row].append(line | (curve.point(progress, place, row) if curve else {}))
                 if listen is not None:
-                    listen(progress)
+                    listen(replace(progress, phase=turn + progress.phase))
 
             return hear
 
         began = time.perf_counter()
-        learned = [_Test(replace(task, test=task.train), self.device) for task in tasks]
+        learned = [Examples(task.train, task.classes, self.device) for task in tasks]
         weights, memory = self._learn(state, lesson, learned, attempt)
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
@@ -186,8 +142,8 @@ class Run:
                         {"task": task.name, "total": len(hits), "accuracy": _share(hits)}
                         for task, hits in zip(tasks, right, strict=True)
                     ],
-                    "floor": self._floor(memory, row, lesson),
-                    "region": self._size(memory, row),
+                    "floor": floor_record(memory, row, lesson, self.config.keep, self.config.settings.get("drift")),
+                    "region": size_record(self.region(memory, row), tuple(self.nets.layout.shapes)),
                     "negative_flips": _share(torch.cat(flips)) if flips else 0.0,
                     "seconds": seconds / len(lines),
                 }
@@ -213,7 +169,7 @@ class Run:
         return Lesson(task.name, index, x.to(self.device), y.to(self.device), task.classes), [task]
 
     def _learn(
-        self, state: State, lesson: Lesson, learned_from: Sequence[_Test], attempt: Callable[[range], Listener]
+        self, state: State, lesson: Lesson, learned_from: Sequence[Examples], attempt: Callable[[range], Listener]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """All seeds at once, or, where memory is short, fewer at a time."""
         seeds = len(self.config.seeds)
@@ -224,13 +180,9 @@ class Run:
             some = slice(first, min(first + self._at_once, seeds))
             listen = attempt(range(some.start, some.stop))
             memory = {name: tensor[some] for name, tensor in state.memory.items()}
-            encoder = self._encoders[first]
-            if encoder is not None:
-                seen = learned_from[0]
-                mirrored = mirrored_rows(encoder, seen.x) if self.config.settings.get("mirror") else None
-                lesson = replace(lesson, x=seen.seen_by(encoder, first), mirrored=mirrored)
+            shown = self._models.lesson(lesson, learned_from[0], first, bool(self.config.settings.get("mirror")))
             try:
-                learned = self.method.learn(self.nets.rows(some), state.weights[some], memory, lesson, listen)
+                learned = self.method.learn(self.nets.rows(some), state.weights[some], memory, shown, listen)
             except torch.OutOfMemoryError:
                 learned = None  # and out of here, where the error would keep the attempt's tensors alive
             if learned is None:
@@ -282,11 +234,11 @@ class Run:
         """Which test examples of each task, or of the first few, every seed gets right: [seeds, examples] a task."""
         return [self._answers(weights, test) for test in self._tests[:tasks]]
 
-    def _answers(self, weights: Tensor, test: _Test, first: int = 0) -> Tensor:
+    def _answers(self, weights: Tensor, test: Examples, first: int = 0) -> Tensor:
         """Which examples some seeds, from one row on, get right: [seeds, examples]."""
         answers = []
         for row, own in enumerate(weights, first):
-            x = test.seen_by(self._encoders[row], row)
+            x = test.seen_by(self._models.encoders[row], row)
             state = self.nets.layout.unflatten(own)
             answers.append(answered(self.nets.model, state, x, test.labels, test.classes))
         return torch.stack(answers).cpu()
@@ -297,75 +249,9 @@ class Run:
             return None
         return region_of(self.nets, memory["lower"][row], memory["upper"][row])
 
-    def _floor(self, memory: Memory, row: int, lesson: Lesson) -> Line | None:
-        if "certified" not in memory:
-            return None
-        certified, correct = (int(memory[name][row, lesson.index]) for name in ("certified", "correct"))
-        unseen = self._unseen(memory, row, lesson.index)
-        floor = TaskFloor(lesson.name, certified, len(lesson.x), correct, lesson.classes, self.config.keep, "", *unseen)
-        record = {
-            "task": floor.task,
-            "certified": certified,
-            "total": floor.total,
-            "correct": correct,
-            "accuracy": floor.accuracy,
-            "kept": floor.kept,
-        }
-        if outputs := left_out(memory, row, lesson.index):
-            record["left_out"] = outputs
-        if floor.unseen_floor is not None:
-            record |= {"unseen_certified": unseen[0], "unseen_total": unseen[1], "unseen_floor": floor.unseen_floor}
-        return record
-
-    def _unseen(self, memory: Memory, row: int, index: int) -> tuple[int, int] | tuple[None, None]:
-        """Of the task's examples that shaped nothing, how many are certain, and how many there are."""
-        if "unseen_total" not in memory or not int(memory["unseen_total"][row, index]):
-            return None, None
-        return int(memory["unseen_certified"][row, index]), int(memory["unseen_total"][row, index])
-
-    def _size(self, memory: Memory, row: int) -> Line | None:
-        region = self.region(memory, row)
-        if region is None:
-            return None
-        size = region.size(tuple(self.nets.layout.shapes))
-        return {
-            "sum_of_radii": size.radii,
-            "log_volume": size.log_volume,
-            "dead": size.dead,
-            "mean_radius": size.mean_radius,
-        }
-
     def model(self, state: State, row: int) -> nn.Module:
         """One seed's network, with its weights, on the CPU."""
-        model = deepcopy(self._models[row]).cpu()
-        own = dict(model.named_parameters())
-        with torch.no_grad():
-            for name, tensor in self._by_full_name(row, self.nets.layout.unflatten(state.weights[row].cpu())).items():
-                own[name].copy_(tensor)
-        return model
-
-    def _encoder_hashes(self) -> list[str]:
-        hashes = []
-        for encoder in self._encoders:
-            if encoder is not None:
-                values = [buffer.detach().cpu().contiguous().numpy().tobytes() for buffer in encoder.buffers()]
-                hashes.append(hashlib.sha256(b"".join(values)).hexdigest())
-        return hashes
-
-    def _by_full_name(self, row: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors of what learns, by their names in the whole model."""
-        if self._encoders[row] is None:
-            return tensors
-        name = parts_of(self._models[row])[2]
-        return {name: tensors[WEIGHT]}
-
-    def _whole(self, region: Region, row: int) -> Region:
-        """A region of what learns as one of the whole model, whose encoder is a point."""
-        if self._encoders[row] is None:
-            return region
-        resting = Region.around(self._models[row], 0.0).to("cpu")
-        lower, upper = (self._by_full_name(row, dict(edges)) for edges in (region.lower, region.upper))
-        return Region({**resting.lower, **lower}, {**resting.upper, **upper})
+        return self._models.loaded(row, self.nets.layout.unflatten(state.weights[row].cpu()))
 
     def certificate(self, state: State, row: int) -> Certificate | None:
         """One seed's certificate, or None where the method promises nothing."""
@@ -377,10 +263,11 @@ class Run:
             floor, index = line["floor"], line["index"]
             counts = (floor["certified"], floor["total"], floor["correct"])
             data = state.data[index] if index < len(state.data) else self.hash_of(index)
-            unseen = self._unseen(state.memory, row, index)
-            floors.append(TaskFloor(floor["task"], *counts, self._classes[index], self.config.keep, data, *unseen))
-        whole = self._whole(region.to("cpu"), row)
-        return Certificate.of(self._models[row], whole, floors, method=self.config.method)
+            unseen = unseen_counts(state.memory, row, index)
+            made = TaskFloor(floor["task"], *counts, self._classes[index], self.config.keep, data, *unseen)
+            floors.append(replace(made, drift=self.config.settings.get("drift")))
+        whole = self._models.region(row, region.to("cpu"))
+        return Certificate.of(self._models.whole[row], whole, floors, method=self.config.method)
 
     def hash_of(self, index: int) -> str:
         """Of a task's training set, or offline of all tasks'."""
@@ -401,7 +288,7 @@ class Run:
                     f"the examples of task {self.stream.names[index]} are not those that were learned: put the old "
                     "data back, or start afresh in another --out"
                 )
-        if state.encoders != self._encoder_hashes():
+        if state.encoders != self._models.hashes:
             raise InvalidSetting(
                 "the encoders fitted here are not those that the run began with: hardware or versions differ. Go on "
                 "where it began, or start afresh in another --out"
@@ -443,27 +330,6 @@ def complete(run: Run, state: State | None = None, listen: Listener | None = Non
     return state
 
 
-class _Test:
-    """Examples to measure accuracy on, where the nets are."""
-
-    def __init__(self, task: Task, device: torch.device) -> None:
-        lesson = Lesson(task.name, 0, task.test[0].to(device), task.test[1].to(device), task.classes)
-        self.x = lesson.x
-        self.labels, self.classes = lesson.labels()
-        self._rows: dict[int, Tensor] = {}
-
-    def seen_by(self, encoder: nn.Sequential | None, seed: int) -> Tensor:
-        """The examples as a seed's encoder, if it has one, presents them; encoded once."""
-        if encoder is None:
-            return self.x
-        if seed not in self._rows:
-            rows, sure = encoded(encoder, self.x)
-            if not bool(sure.all()):
-                raise InvalidModel("an encoder of a run must choose rows that no rounding can change")
-            self._rows[seed] = rows
-        return self._rows[seed]
-
-
 class _Curve:
     """Test accuracy on the task being learned and on the first one, and the sum of radii, epoch by epoch."""
 
@@ -483,11 +349,6 @@ class _Curve:
             self._accuracy[row] = (now[0], now[1])
         current, first = self._accuracy[row]
         return {"current": current, "first": first, "sum_of_radii": self._radii[row]}
-
-
-def left_out(memory: Memory, row: int, index: int) -> list[int]:
-    """Outputs that a seed found no room for in a task."""
-    return memory["left_out"][row, index].nonzero().flatten().tolist() if "left_out" in memory else []
 
 
 def _share(hits: Tensor) -> float:

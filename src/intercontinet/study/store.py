@@ -6,16 +6,15 @@ import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from intercontinet.errors import InvalidData, WriteError
 from intercontinet.files import write_atomically
-from intercontinet.report.cells import difference, newest
+from intercontinet.report.cells import completed, difference, newest
 from intercontinet.report.parts import damaged
 from intercontinet.report.record import CellKey, Record, SeedRecord, parse_record, read_record
-from intercontinet.study.config import defaults_of
 from intercontinet.study.metrics import (
     average_accuracy,
     backward_transfer,
@@ -24,7 +23,7 @@ from intercontinet.study.metrics import (
     overall_accuracy,
 )
 
-__all__ = ["Cell", "CellKey", "cells", "load_records", "record_name", "save_record"]
+__all__ = ["Cell", "CellKey", "cells", "listed", "load_records", "record_name", "save_record"]
 
 _NEAR = 1e-5  # how far a stored mean may be from the mean of what is stored
 
@@ -89,7 +88,7 @@ def cells(records: Iterable[Record]) -> dict[CellKey, Cell]:
 def _pool(key: CellKey, records: list[Record]) -> Cell:
     first = records[0]
     for record in records:
-        if what := difference(_completed(first), _completed(record)):
+        if what := difference(completed(first), completed(record)):
             raise InvalidData(
                 f"{first.source} and {record.source} are both of {key} on {key.dataset}, but differ in {what}: "
                 "delete one, or give one a variant"
@@ -97,11 +96,6 @@ def _pool(key: CellKey, records: list[Record]) -> Cell:
     taken = newest(records).values()
     used = {record.source: record for record, _ in taken}
     return Cell(key, tuple(used[name] for name in sorted(used)), tuple(seed for _, seed in taken))
-
-
-def _completed(record: Record) -> Record:
-    """With the defaults of settings that are younger than the record, which it had without knowing."""
-    return replace(record, settings={**defaults_of(record.key.method), **record.settings})
 
 
 def record_name(record: Mapping[str, object]) -> str:
@@ -143,9 +137,25 @@ def load_records(folder: Path) -> list[Record]:
     """Every record of a study's folder, by file name; none if there is no such folder.
 
     Raises:
-        InvalidData: A ``.json`` file there is no complete record.
+        InvalidData: The folder cannot be read, or a ``.json`` file there is no complete record.
     """
-    return [_checked(read_record(path)) for path in sorted(folder.glob("*.json"))]
+    return [_checked(read_record(path)) for path in listed(folder) if path.suffix == ".json"]
+
+
+def listed(folder: Path) -> list[Path]:
+    """All that lies in a folder of the store, by name; nothing if there is no such folder.
+
+    Raises:
+        InvalidData: It cannot be read: taken for empty, it would be run anew.
+    """
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InvalidData(
+            f"cannot read the folder {folder}: {error.strerror}. Make it readable, or choose another store with --out"
+        ) from error
 
 
 def _name(record: Record) -> str:

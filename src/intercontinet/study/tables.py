@@ -146,13 +146,16 @@ def difference_text(entry: Entry) -> str:
 
 
 def certified_text(cell: Cell | None, broken: Callable[[str], str] = str) -> str:
-    """ ".90 .82 .91", rounded down; ``broken`` marks the tasks whose promise did not hold with every seed."""
+    """ ".90 .82 .91", rounded down; ``broken`` marks the tasks whose promise did not hold with every seed. Where frozen
+    layers were taken as computed, that is said."""
     if cell is None:
         return NOT_RUN
     if cell.certified is None:
         return NONE
     shares = (f"{math.floor(100 * share + 1e-9) / 100:.2f}".removeprefix("0") for share in cell.certified)
-    return " ".join(text if kept else broken(text) for text, kept in zip(shares, cell.kept, strict=True))
+    drift = max((floor.drift for seed in cell.seeds for floor in seed.floors if floor.drift is not None), default=None)
+    text = " ".join(text if kept else broken(text) for text, kept in zip(shares, cell.kept, strict=True))
+    return text if drift is None else f"{text} (drift {drift:g})"
 
 
 _HEADS = ("method", "ours", "paper", "difference", "certified, task by task")

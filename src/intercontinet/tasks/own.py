@@ -92,7 +92,11 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     except broken as error:
         raise InvalidData(f"{path} is no .npz file, or is damaged: {error}") from error
     except OSError as error:
-        raise InvalidData(f"cannot read {path}: {error.strerror or error}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path | str, error: OSError) -> InvalidData:
+    return InvalidData(f"cannot read {path}: {error.strerror or error}. Check that it is there and may be read")
 
 
 def _inputs(path: Path, name: str, values: NDArray[Any]) -> Tensor:
@@ -154,7 +158,7 @@ def _listed(folder: Path) -> dict[str, list[Path]]:
         classes = sorted(own for own in folder.iterdir() if own.is_dir() and not own.name.startswith("."))
         files = {own.name: sorted(f for f in own.iterdir() if not f.name.startswith(".")) for own in classes}
     except OSError as error:
-        raise InvalidData(f"cannot read {error.filename or folder}: {error.strerror or error}") from error
+        raise _unreadable(error.filename or folder, error) from error
     if not files:
         raise InvalidData(f"{folder} holds no folders: make one for each class, with its images inside")
     for name, own in files.items():

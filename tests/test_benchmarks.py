@@ -1,0 +1,127 @@
+"""Benchmarks still run: each as its command, on digits or as small as it goes, for what it says and not how fast."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from intercontinet.study.store import save_record
+from tests.conftest import Call
+from tests.study.records import record, seed_record
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+Bench = Callable[..., str]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
+    """A benchmark's command in this process, from an empty folder: what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(BENCHMARKS)  # as Python does for a script
+
+    def run(name: str, *arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        capsys.readouterr()
+        runpy.run_path(str(BENCHMARKS / f"{name}.py"), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_each_is_tested_here() -> None:
+    assert [path.stem for path in BENCHMARKS.glob("*.py") if f"test_{path.stem}" not in globals()] == []
+
+
+def test_gaps(bench: Bench) -> None:
+    said = bench("gaps")
+    assert "mnist/class/exact: gap " in said and "seeds" in said, "from any folder"
+    assert len(said.splitlines()) == len(set(said.splitlines())) > 10
+
+
+def test_gaps_include_any_learner_that_holds_examples_back(bench: Bench, tmp_path: Path) -> None:
+    seed = seed_record(certified=(90, 80))
+    for floor, unseen in zip(seed["floors"], (8, 10), strict=True):
+        floor |= {"unseen_certified": unseen, "unseen_total": 10, "unseen_floor": 0.5}
+    save_record(tmp_path, record([seed], method="intercontinet", variant="volume"))
+    save_record(tmp_path, record([seed_record(certified=(90, 80))], method="intercontinet"))
+    said = bench("gaps", "--results", tmp_path)
+    assert (
+        said == "mnist/task/intercontinet/volume: gap 11.1 (at most 11.1), -22.2 (at most -22.2); accuracy 90.0 90.0\n"
+    )
+
+
+def test_gaps_need_records(bench: Bench, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"no record in .* has a floor for unseen examples"):
+        bench("gaps", "--results", tmp_path)
+
+
+def test_choose_exact(bench: Bench) -> None:
+    said = bench(
+        "choose_exact", "digits", "task", "--net", "levels-40-5", "--parts", 1, "--parts", 2, "--device", "cpu"
+    )
+    assert said.startswith("levels-40-5: encoded in") and "parts 1" in said and "parts 2" in said
+    assert said.count("certain [") == said.count("above unseen [") == 2
+
+
+def test_choose_mlp(bench: Bench, tmp_path: Path) -> None:
+    options = ("--epochs", 2, "--seeds", 2, "--json", tmp_path / "found.json", "--device", "cpu")
+    said = bench("choose_mlp", "digits", "domain", "--variant", "preset", "--variant", "volume", *options)
+    assert [line.split(" | ")[0] for line in said.splitlines()[2:]] == ["| preset", "| volume"]
+    found = json.loads((tmp_path / "found.json").read_bytes())
+    assert [len(each["accuracy"]) for each in found] == [2, 2] and found[1]["settings"]["aim"] == "volume"
+
+
+def test_argue(bench: Bench, call: Call, tmp_path: Path) -> None:
+    stream = ("--dataset", "digits", "--scenario", "class", "--tasks", 2)
+    code, _, errors = call("run", *stream, "--method", "exact", "--net", "levels-40-5", "--out", tmp_path / "run")
+    assert code == 0, errors
+    with pytest.raises(SystemExit) as ended:
+        bench("argue", tmp_path / "run", "--examples", 20)
+    assert ended.value.code == 0
+
+
+def test_keep_inside(bench: Bench) -> None:
+    small = ("--width", 4, "--batch", 2, "--steps", 1, "--rounds", 1)
+    assert {"ratio", "share", "keeping_seconds"} <= json.loads(bench("keep_inside", *small, "--json")).keys()
+
+
+def test_verify_speed(bench: Bench) -> None:
+    found = json.loads(bench("verify_speed", "--millions", 1, "--rounds", 1))
+    assert {"ratio", "hashing_alone", "memory_mb"} <= found.keys() and len(found["bytes"]) == 2
+
+
+def test_certify_resnet(bench: Bench) -> None:
+    found = json.loads(bench("certify_resnet", "--small", "--examples", 100, "--rounds", 1, "--json"))
+    assert found["head"]["certified_share"] > 0.5 and found["ResNet-18, width 16, head alone"]["ratio"] > 0
+    assert found["files"]["head_bytes"] < found["files"]["weights_bytes"] < found["files"]["whole_bytes"]
+
+
+def test_pretrain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pretrain = importlib.import_module("benchmarks.pretrain")
+    generator = torch.Generator().manual_seed(0)
+    quarters = torch.rand(2, 500, 3, 2, 2, generator=generator)  # of images, each in a colour of its own
+    tasks = [
+        SimpleNamespace(train=(images, None)) for images in quarters.repeat_interleave(4, 3).repeat_interleave(4, 4)
+    ]
+    small = {"WIDTHS": (4, 8), "BLOCKS": (0, 1), "BATCH": 100, "TASKS": 2}
+    for name, value in {"stream": lambda *_: SimpleNamespace(tasks=tasks), **small}.items():
+        monkeypatch.setattr(pretrain, name, value)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)  # which it sets
+    twin, out = tmp_path / "twin.safetensors", tmp_path / "out.safetensors"
+    monkeypatch.setattr(sys, "argv", ["pretrain", "--epochs", "1", "--twin", str(twin), "--out", str(out)])
+    pretrain.main()
+    first = load_file(out)
+    assert first and all(torch.equal(tensor, tensor.round()) for tensor in first.values()), "whole numbers"
+    assert float(capsys.readouterr().out.split()[-1]) > 0.7, "correlation before and after they are made whole"
+    pretrain.main()
+    again = load_file(out)
+    assert all(torch.equal(tensor, again[name]) for name, tensor in first.items()), "a twin that exists is not trained"
