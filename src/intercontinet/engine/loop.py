@@ -139,6 +139,7 @@ def _run(phase: Phase, steps: _Steps, device: torch.device, listen: Listener | N
             take = None
         if take is None:  # on a GPU a graph holds its learning rate, so a new rate needs a new graph
             take = recorded(steps.take, steps.changing, device, coarse=not phase.stacked)
+            steps.decode()  # what was tried while recording is undone
         for _ in range(steps.count):
             take()
         if listen is not None:
@@ -171,7 +172,7 @@ class _Steps:
             self._place = InPython(recent, self.count, size, watched)
         self._skips = seeds == 1 and device.type == "cpu"  # a look at a value costs nothing there
         self._parameters = phase.parametrisation.decode(self.values)
-        views = phase.layout.unflatten(self._parameters)  # decoding again refreshes them
+        views = phase.layout.unflatten(self._parameters)  # which every step refreshes
         if seeds == 1:
             self._evaluate = _one_seed(phase.objective, views)
         else:
@@ -181,6 +182,10 @@ class _Steps:
     def changing(self) -> list[Tensor]:
         """What a step writes and later steps read."""
         return [self.values, self._losses, self._held, *self._place.changing, *self._state]
+
+    def decode(self) -> None:
+        """Parameters for the values as they are now."""
+        self._phase.parametrisation.decode(self.values)
 
     def begin(self, epoch: int) -> None:
         """Shuffle, and count from nothing."""
@@ -194,7 +199,6 @@ class _Steps:
         """One step of every seed."""
         phase = self._phase
         batch = self._batch()
-        phase.parametrisation.decode(self.values)
         loss, statistics, gradient = self._evaluate(self._fixed, batch)
         self._place.step(statistics)
         self._losses += loss
@@ -210,7 +214,6 @@ class _Steps:
 
     def progress(self, epoch: int) -> Progress:
         phase = self._phase
-        self._parameters = phase.parametrisation.decode(self.values)
         loss, means = (self._losses / self.count).tolist(), self._place.means().tolist()
         paused = float(self._held.sum()) / (self.count * len(self.values))
         rows = tuple(tuple(row) for row in means)

@@ -7,6 +7,7 @@ because on a CPU every pass over such vectors counts, and allocating them anew c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol, final
 
 import torch
@@ -16,6 +17,9 @@ from intercontinet.engine.optimizer import Stride
 
 LEAST_REACH = 1e-30  # keeps v / r defined where there is no room left
 SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
+RUN = (
+    100_000  # entries, at least, that go through all passes before the next ones do, while a CPU has them in its cache
+)
 
 
 class Parametrisation(Protocol):
@@ -29,7 +33,7 @@ class Parametrisation(Protocol):
         ...
 
     def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
-        """Take a step from the values last decoded, in place, once for each decoding.
+        """Take a step from the values last decoded, in place, and decode them again.
 
         Args:
             values: [seeds, entries].
@@ -82,6 +86,7 @@ class Clamped:
 
     def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
         self._unbounded.move_(values, gradients, stride)
+        self.decode(values)
 
 
 @final
@@ -136,35 +141,105 @@ class InBox:
     """
 
     def __init__(self, start: Tensor, reach: Tensor, scale: float | None = None, free: Tensor | None = None) -> None:
-        self._low, self._width, self._free = start - reach, 2 * reach, free
-        self._bounded = None if free is None else 1 - free
         c = reach.clamp(min=LEAST_REACH) if scale is None else torch.full_like(reach, scale)
         steepness, self._finer = 4 * reach / c, 2 / c
         if free is not None:  # there u is v, and sigma(1 - sigma) a quarter
             steepness, self._finer = steepness + 4 * free, torch.where(free > 0, 1, self._finer)
-        self._gain = steepness * self._finer  # of u by a gradient step in v, less sigma(1 - sigma)
-        self._sigma = torch.empty_like(start)
-        self._out = torch.empty_like(start)
-        self._pieces = _Pieces(self._sigma)
+        self._whole = _Entries(
+            start - reach,
+            2 * reach,
+            steepness * self._finer,
+            torch.empty_like(start),
+            torch.empty_like(start),
+            () if free is None else (1 - free, free),
+        )
+        self._runs, self._runs_of = tuple[_Run, ...](), torch.empty(0)
 
     def decode(self, values: Tensor) -> Tensor:
-        if self._bounded is None:
-            torch.sigmoid(values, out=self._sigma)
-        else:
-            torch.mul(values, self._bounded, out=self._sigma).sigmoid_()
-        torch.addcmul(self._low, self._width, self._sigma, out=self._out)
-        return self._out if self._free is None else self._out.addcmul_(self._free, values)
+        return self._whole.decode(values)
 
     def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
-        for piece, gradient in self._pieces.beside(gradients):
-            SIGMOID_BACKWARD(gradient, piece, grad_input=piece)  # g sigma(1 - sigma)
+        if self._runs_of is not values:
+            self._runs, self._runs_of = tuple(self._cut(values, gradients)), values
         rate = stride.rate
-        if rate is not None:
-            values.addcmul_(self._gain, self._sigma, value=-rate)
-            return
-        step = torch.zeros_like(values)
-        stride.step_(step, self._sigma.mul_(self._gain).div_(self._finer))
-        values.addcmul_(step, self._finer)
+        for run in self._runs:
+            for piece, gradient in zip(run.pieces, gradients[run.which], strict=True):
+                SIGMOID_BACKWARD(gradient, piece, grad_input=piece)  # g sigma(1 - sigma)
+            if rate is not None:
+                run.values.addcmul_(run.entries.gain, run.entries.sigma, value=-rate)
+                run.entries.decode(run.values)
+        if rate is None:
+            step = torch.zeros_like(values)
+            stride.step_(step, self._whole.sigma.mul_(self._whole.gain).div_(self._finer))
+            self.decode(values.addcmul_(step, self._finer))
+
+    def _cut(self, values: Tensor, gradients: Sequence[Tensor]) -> Iterator[_Run]:
+        """All entries in runs of consecutive parameters: on a GPU, which would rather have few passes, in one."""
+        least = RUN if values.device.type == "cpu" else values.shape[1]
+        sizes = [gradient.shape[1:].numel() for gradient in gradients]
+        first = start = stop = 0
+        for place, size in enumerate(sizes, 1):
+            stop += size
+            if stop - start >= least or place == len(sizes):
+                entries = self._whole.part(start, stop)
+                pieces = torch.split(entries.sigma, sizes[first:place], dim=1)
+                shaped = (
+                    piece.view(gradient.shape) for piece, gradient in zip(pieces, gradients[first:], strict=False)
+                )
+                yield _Run(entries, values[:, start:stop], slice(first, place), tuple(shaped))
+                first, start = place, stop
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """Consecutive entries of an :class:`InBox`, [seeds, entries] each.
+
+    Attributes:
+        low: What sigma = 0 stands for.
+        width: What sigma is multiplied by.
+        gain: What a gradient step in v comes to in u, less sigma(1 - sigma).
+        sigma: The logistic function of the values last decoded.
+        out: The parameters.
+        kinds: Ones for entries with bounds, and ones for those without; empty where all have bounds.
+    """
+
+    low: Tensor
+    width: Tensor
+    gain: Tensor
+    sigma: Tensor
+    out: Tensor
+    kinds: tuple[Tensor, ...]
+
+    def part(self, start: int, stop: int) -> _Entries:
+        low, width, gain, sigma, out = (
+            t[:, start:stop] for t in (self.low, self.width, self.gain, self.sigma, self.out)
+        )
+        return _Entries(low, width, gain, sigma, out, tuple(kind[:, start:stop] for kind in self.kinds))
+
+    def decode(self, values: Tensor) -> Tensor:
+        if not self.kinds:
+            torch.sigmoid(values, out=self.sigma)
+            return torch.addcmul(self.low, self.width, self.sigma, out=self.out)
+        bounded, free = self.kinds
+        torch.mul(values, bounded, out=self.sigma).sigmoid_()
+        return torch.addcmul(self.low, self.width, self.sigma, out=self.out).addcmul_(free, values)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Consecutive parameters.
+
+    Attributes:
+        entries: Theirs.
+        values: Theirs, [seeds, entries].
+        which: Their places among all parameters.
+        pieces: Views of the entries' sigma, one a parameter, in the shape of its gradient, [seeds, ...].
+    """
+
+    entries: _Entries
+    values: Tensor
+    which: slice
+    pieces: tuple[Tensor, ...]
 
 
 @final
@@ -193,6 +268,7 @@ class Share:
         for piece, gradient in self._pieces.beside(gradients):
             piece.mul_(gradient)
         stride.step_(values, slope)
+        self.decode(values)
 
 
 @final
@@ -219,6 +295,7 @@ class Exponential:
 
     def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
         stride.step_(values, _laid_out(gradients, self._gradient).mul_(self._out))
+        self.decode(values)
 
 
 def _laid_out(gradients: Sequence[Tensor], out: Tensor) -> Tensor:
