@@ -175,12 +175,13 @@ class InBox:
 
     def _cut(self, values: Tensor, gradients: Sequence[Tensor]) -> Iterator[_Run]:
         """All entries in runs of consecutive parameters: on a GPU, which would rather have few passes, in one."""
-        least = RUN if values.device.type == "cpu" else values.shape[1]
+        end = values.shape[1]
+        least = RUN if values.device.type == "cpu" else end
         sizes = [gradient.shape[1:].numel() for gradient in gradients]
         first = start = stop = 0
         for place, size in enumerate(sizes, 1):
             stop += size
-            if stop - start >= least or place == len(sizes):
+            if min(stop - start, end - stop) >= least or place == len(sizes):
                 entries = self._whole.part(start, stop)
                 pieces = torch.split(entries.sigma, sizes[first:place], dim=1)
                 shaped = (
