@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from intercontinet.inference import right
-from intercontinet.learners.exact import encoded, mirrored_rows, parts_of, strange_rows
+from intercontinet.learners.exact import encoded, mirrored, parts_of, strange_rows
 from intercontinet.learners.exact_method import learn_task
 from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.learners.method import Lesson
@@ -50,7 +50,7 @@ def judge(tasks: Stream, net: str, options: list[ExactSettings], device: str, se
     encoder, above, _ = parts_of(build_exact_net(net, shaping, tasks.outputs, 1, seed))
     rows = [[encoded(encoder.to(device), x.to(device))[0] for x, _ in pair] for pair in pairs]
     wanted = any(settings.mirror for settings in options)
-    mirrored = [mirrored_rows(encoder, pair[0][0].to(device)) if wanted else None for pair in pairs]
+    reflected = [encoded(encoder, mirrored(pair[0][0].to(device)))[0] if wanted else None for pair in pairs]
     names = {settings.strangers_from for settings in options} - {""}
     strange = {name: strange_rows(encoder, strangers(name, tasks).to(device), wanted) for name in names}
     print(f"{net}: encoded in {time.perf_counter() - began:.1f} s", flush=True)
@@ -64,7 +64,7 @@ def judge(tasks: Stream, net: str, options: list[ExactSettings], device: str, se
         floors, unseen = [], []
         for index, task in enumerate(tasks.tasks):
             y = pairs[index][0][1].to(device)
-            shown = mirrored[index] if settings.mirror else None
+            shown = reflected[index] if settings.mirror else None
             lesson = Lesson(
                 task.name, index, rows[index][0], y, task.classes, shown, strange.get(settings.strangers_from)
             )

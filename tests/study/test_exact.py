@@ -21,6 +21,7 @@ from intercontinet.learners.exact import ExactInterContiNet, parts_of
 from intercontinet.report.record import read_record
 from intercontinet.statistics import lowest_share
 from intercontinet.study.config import configure
+from intercontinet.study.encoders import Encoder
 from intercontinet.study.folder import leave, resume, start
 from intercontinet.study.run import Run, complete
 from intercontinet.study.state import State
@@ -149,7 +150,7 @@ def test_a_run_is_not_taken_up_with_another_encoder(tmp_path: Path) -> None:
     leave(tmp_path, run, run.advance(run.begin()))
     assert resume(tmp_path, small()) is not None
     again = small()
-    levels = dict(cast(nn.Sequential, again._models.encoders[1]).named_buffers())["1.level"]
+    levels = dict(cast(Encoder, again._models.encoders[1]).own.named_buffers())["1.level"]
     levels += 1e-3
     with pytest.raises(InvalidSetting, match="encoders fitted here are not those"):
         resume(tmp_path, again)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, final
 
@@ -135,8 +135,8 @@ class ExactInterContiNet:
         index = len(self.certificate.tasks)
         edges = (self.region.lower[self._name], self.region.upper[self._name])
         box = Box(state_of(self.model)[self._name], *edges)
-        mirrored = mirrored_rows(self._encoder, x) if self.settings.mirror else None
-        lesson = Lesson(task, index, rows, y, competing, mirrored, self._strange(x))
+        reflected = encoded(self._encoder, mirrored(x))[0] if self.settings.mirror else None
+        lesson = Lesson(task, index, rows, y, competing, reflected, self._strange(x))
         made = learn_task(self.settings, self._table, box, lesson, sure, key_of(self._seed, index))
         floor = self._concluded(made, x, y, task, competing)
         if listen is not None:
@@ -189,17 +189,16 @@ def parts_of(model: nn.Module) -> tuple[nn.Sequential, Table, str]:
     )
 
 
-def mirrored_rows(encoder: nn.Sequential, x: Tensor) -> Tensor:
-    """The rows that the encoder chooses for images seen in a mirror, [examples, chosen]."""
+def mirrored(x: Tensor) -> Tensor:
+    """Images as a mirror shows them, [examples, ..., width]."""
     if x.dim() < 3:
         raise InvalidData(f"mirror is for images, and each example has shape {tuple(x.shape[1:])}: leave it out")
-    return encoded(encoder, x.flip(-1))[0]
+    return x.flip(-1)
 
 
 def strange_rows(encoder: nn.Sequential, strangers: Tensor, mirror: bool) -> Tensor:
     """The rows that the encoder chooses for strangers, and, where asked for, for what a mirror shows of them."""
-    rows = encoded(encoder, strangers)[0]
-    return torch.cat([rows, mirrored_rows(encoder, strangers)]) if mirror else rows
+    return torch.cat([encoded(encoder, x)[0] for x in (strangers, *([mirrored(strangers)] if mirror else []))])
 
 
 @torch.no_grad()
@@ -209,15 +208,29 @@ def encoded(encoder: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
     Encoders made of whole-number arithmetic and comparisons do not round. Others (a frozen network, and ferns on its
     features) are bounded: an example whose features lie too near to a threshold is not sure.
     """
-    parts = torch.split(x, examples_at_once(x))
-    network = Network(encoder)
-    boxes = Region.around(encoder, 0.0).intervals(torch.float64) if encoder.state_dict() else {}
-    bounded = [network.propagate(boxes, in_float64(Interval.point(part)), Float32()).lower for part in parts]
-    rows = torch.cat(bounded)
+    rows = torch.cat([box.lower for box in _bounded(encoder, x)])
     if rows.dim() != 2 or rows.is_floating_point():
         raise InvalidModel("an encoder must choose rows: whole numbers, [examples, chosen]")
     sure = (rows >= 0).all(1)
     if not (bool(sure.all()) and all(type(layer) in EXACT for layer in encoder)):  # whose bounds are what they put out
         with evaluated(encoder):
-            rows = torch.cat([encoder(part) for part in parts])
+            rows = torch.cat([encoder(part) for part in torch.split(x, examples_at_once(x))])
     return rows, sure
+
+
+@torch.no_grad()
+def exact_features(layers: nn.Sequential, x: Tensor) -> Tensor:
+    """What the first layers of an encoder put out, where they do not round, [examples, features] in float32."""
+    boxes = list(_bounded(layers, x))
+    if not all(box.is_point for box in boxes):
+        raise InvalidModel("these layers round, and what they put out is known up to that only")
+    return torch.cat([box.lower.float() for box in boxes])
+
+
+def _bounded(layers: nn.Sequential, x: Tensor) -> Iterator[Interval]:
+    """What layers put out for some of the examples after the other."""
+    network = Network(layers)
+    weights = any(tensor.is_floating_point() for tensor in layers.state_dict().values())
+    points = Region.around(layers, 0.0).intervals(torch.float64) if weights else {}
+    for part in torch.split(x, examples_at_once(x)):
+        yield network.propagate(points, in_float64(Interval.point(part)), Float32())

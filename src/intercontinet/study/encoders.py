@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import final
 
 import torch
@@ -13,11 +14,11 @@ from torch import Tensor, nn
 
 from intercontinet.errors import InvalidModel, InvalidSetting
 from intercontinet.inference import positions
-from intercontinet.learners.exact import encoded, mirrored_rows, parts_of, strange_rows
+from intercontinet.learners.exact import encoded, exact_features, mirrored, parts_of
 from intercontinet.learners.exact_method import ExactMethod
 from intercontinet.learners.method import Lesson, Method
 from intercontinet.learners.table import WEIGHT
-from intercontinet.nets import build_exact_net, build_net
+from intercontinet.nets import WholeNet, build_exact_net, build_net
 from intercontinet.region import Region
 from intercontinet.study.config import Config
 from intercontinet.tasks import Stream, stream
@@ -26,30 +27,76 @@ STRANGERS = 10_000  # of a data set, at most
 
 
 @final
+@dataclass(frozen=True)
+class Encoder:
+    """A seed's frozen encoder.
+
+    Attributes:
+        eyes: Its first layers, as far as all seeds have them in common: what they put out is computed once for all.
+        own: The others.
+    """
+
+    eyes: nn.Sequential
+    own: nn.Sequential
+
+
+@final
+class Shown:
+    """Examples, and what encoders make of them.
+
+    Args:
+        x: [examples, ...], where the encoders are.
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+        self._features: Tensor | None = None
+        self._rows: dict[int, Tensor] = {}
+
+    @cached_property
+    def mirrored(self) -> Shown:
+        """The examples, which must be images, as a mirror shows them."""
+        return Shown(mirrored(self.x))
+
+    def to(self, encoder: Encoder | None, seed: int) -> Tensor:
+        """The examples as a seed's encoder, if it has one, presents them; encoded once."""
+        if encoder is None:
+            return self.x
+        if seed not in self._rows:
+            self._rows[seed] = self.rows(encoder)
+        return self._rows[seed]
+
+    def rows(self, encoder: Encoder) -> Tensor:
+        """What an encoder makes of them, [examples, chosen]: for those who need it once."""
+        if self._features is None:
+            self._features = exact_features(encoder.eyes, self.x) if len(encoder.eyes) else self.x
+        rows, sure = encoded(encoder.own, self._features)
+        if not bool(sure.all()):
+            raise InvalidModel("an encoder of a run must choose rows that no rounding can change")
+        return rows
+
+
+@final
 class Examples:
-    """Examples to measure accuracy on, where the nets are.
+    """Examples to learn from, or to measure accuracy on, where the nets are.
 
     Args:
         pair: Examples and labels.
         classes: The outputs among which to choose, or None for all.
         device: Where.
+
+    Attributes:
+        shown: The examples.
+        labels: As positions among the classes.
+        classes: As an index.
     """
 
     def __init__(self, pair: tuple[Tensor, Tensor], classes: tuple[int, ...] | None, device: torch.device) -> None:
-        self.x = pair[0].to(device)
+        self.shown = Shown(pair[0].to(device))
         self.labels, self.classes = positions(pair[1].to(device), classes)
-        self._rows: dict[int, Tensor] = {}
 
-    def seen_by(self, encoder: nn.Sequential | None, seed: int) -> Tensor:
-        """The examples as a seed's encoder, if it has one, presents them; encoded once."""
-        if encoder is None:
-            return self.x
-        if seed not in self._rows:
-            rows, sure = encoded(encoder, self.x)
-            if not bool(sure.all()):
-                raise InvalidModel("an encoder of a run must choose rows that no rounding can change")
-            self._rows[seed] = rows
-        return self._rows[seed]
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
 @final
@@ -72,14 +119,17 @@ class Models:
         self, whole: Sequence[nn.Module], device: torch.device, exact: bool, strangers: Tensor | None = None
     ) -> None:
         self.whole = whole
-        self._strangers = None if strangers is None else strangers.to(device)
-        self._strange_rows: dict[int, Tensor] = {}
+        self._strangers = None if strangers is None else Shown(strangers.to(device))
         self.learning = whole
-        self.encoders: Sequence[nn.Sequential | None] = [None] * len(whole)
+        self.encoders: Sequence[Encoder | None] = [None] * len(whole)
         if exact:
             parts = [parts_of(model) for model in whole]
             self.learning = [table.net for _, table, _ in parts]
-            self.encoders = [encoder.to(device) for encoder, _, _ in parts]
+            encoders = [list(encoder.to(device)) for encoder, _, _ in parts]
+            eyes = _in_common(encoders)
+            self.encoders = [
+                Encoder(nn.Sequential(*layers[:eyes]), nn.Sequential(*layers[eyes:])) for layers in encoders
+            ]
 
     @classmethod
     def built(cls, config: Config, method: Method, tasks: Stream, device: torch.device) -> Models:
@@ -95,8 +145,9 @@ class Models:
         hashes = []
         for encoder in self.encoders:
             if encoder is not None:
-                values = [buffer.detach().cpu().contiguous().numpy().tobytes() for buffer in encoder.buffers()]
-                values += [] if self._strangers is None else [self._strangers.cpu().numpy().tobytes()]
+                buffers = [*encoder.eyes.buffers(), *encoder.own.buffers()]
+                values = [buffer.detach().cpu().contiguous().numpy().tobytes() for buffer in buffers]
+                values += [] if self._strangers is None else [self._strangers.x.cpu().numpy().tobytes()]
                 hashes.append(hashlib.sha256(b"".join(values)).hexdigest())
         return hashes
 
@@ -105,11 +156,17 @@ class Models:
         encoder = self.encoders[row]
         if encoder is None:
             return lesson
-        mirrored = mirrored_rows(encoder, examples.x) if mirror else None
-        if self._strangers is not None and row not in self._strange_rows:
-            self._strange_rows[row] = strange_rows(encoder, self._strangers, mirror)
-        strange = self._strange_rows.get(row)
-        return replace(lesson, x=examples.seen_by(encoder, row), mirrored=mirrored, strangers=strange)
+        own, strange = examples.shown, self._strangers
+        return replace(
+            lesson,
+            x=own.to(encoder, row),
+            mirrored=own.mirrored.rows(encoder) if mirror else None,
+            strangers=None if strange is None else self._strange_rows(strange, encoder, row, mirror),
+        )
+
+    @staticmethod
+    def _strange_rows(strange: Shown, encoder: Encoder, row: int, mirror: bool) -> Tensor:
+        return torch.cat([shown.to(encoder, row) for shown in (strange, *([strange.mirrored] if mirror else []))])
 
     def loaded(self, row: int, tensors: Mapping[str, Tensor]) -> nn.Module:
         """A copy of one seed's model on the CPU, with these tensors in what learns."""
@@ -133,6 +190,21 @@ class Models:
         if self.encoders[row] is None:
             return tensors
         return {parts_of(self.whole[row])[2]: tensors[WEIGHT]}
+
+
+def _in_common(encoders: Sequence[Sequence[nn.Module]]) -> int:
+    """How many layers, from the input on, are the same in all encoders, and such as put out exact features."""
+    first, *others = encoders
+    for place, layer in enumerate(first):
+        alike = [str(other[place]) == str(layer) and _same(other[place], layer) for other in others]
+        if not isinstance(layer, WholeNet) or not all(alike):
+            return place
+    return len(first)
+
+
+def _same(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(*pair) for pair in pairs)
 
 
 def strangers(name: str, tasks: Stream) -> Tensor:

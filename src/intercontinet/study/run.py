@@ -238,7 +238,7 @@ class Run:
         """Which examples some seeds, from one row on, get right: [seeds, examples]."""
         answers = []
         for row, own in enumerate(weights, first):
-            x = test.seen_by(self._models.encoders[row], row)
+            x = test.shown.to(self._models.encoders[row], row)
             state = self.nets.layout.unflatten(own)
             answers.append(answered(self.nets.model, state, x, test.labels, test.classes))
         return torch.stack(answers).cpu()
@@ -309,7 +309,7 @@ class Run:
             "keep": config.keep,
             "net": config.net,
             "tasks": list(self.stream.names),
-            "test_examples": [len(test.x) for test in self._tests],
+            "test_examples": [len(test) for test in self._tests],
             "settings": settings_of(config),
             "started": state.started,
             "seconds": state.seconds,
