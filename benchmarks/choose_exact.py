@@ -52,7 +52,11 @@ def judge(tasks: Stream, net: str, options: list[ExactSettings], device: str, se
     wanted = any(settings.mirror for settings in options)
     reflected = [encoded(encoder, mirrored(pair[0][0].to(device)))[0] if wanted else None for pair in pairs]
     names = {settings.strangers_from for settings in options} - {""}
-    strange = {name: strange_rows(encoder, strangers(name, tasks).to(device), wanted) for name in names}
+    strange = {
+        (name, mirror): strange_rows(encoder, strangers(name, tasks).to(device), mirror)
+        for name in names
+        for mirror in {settings.mirror for settings in options}
+    }
     print(f"{net}: encoded in {time.perf_counter() - began:.1f} s", flush=True)
     size = above.bag.num_embeddings
     for settings in options:
@@ -66,14 +70,20 @@ def judge(tasks: Stream, net: str, options: list[ExactSettings], device: str, se
             y = pairs[index][0][1].to(device)
             shown = reflected[index] if settings.mirror else None
             lesson = Lesson(
-                task.name, index, rows[index][0], y, task.classes, shown, strange.get(settings.strangers_from)
+                task.name,
+                index,
+                rows[index][0],
+                y,
+                task.classes,
+                shown,
+                strange.get((settings.strangers_from, settings.mirror)),
             )
             sure = torch.ones(len(y), dtype=torch.bool, device=device)
             made = learn_task(settings, table, box, lesson, sure, key_of(seed, index))
             box = made.box
             others = len(y) - made.unseen_total
             floors.append(min((made.certified - made.unseen_certified) / others, 1.0))  # unseen: or more
-            unseen.append(made.unseen_certified / max(made.unseen_total, 1))
+            unseen.append(made.unseen_certified / made.unseen_total if made.unseen_total else None)
         shares = []
         for index, task in enumerate(tasks.tasks):
             lesson = Lesson(task.name, index, rows[index][1], pairs[index][1][1].to(device), task.classes)
@@ -81,7 +91,9 @@ def judge(tasks: Stream, net: str, options: list[ExactSettings], device: str, se
             hits = right(table.net, {WEIGHT: box.weight}, lesson.x, labels, classes)
             shares.append(float(hits.double().mean()))
         figures = " ".join(f"{share:.3f}" for share in shares)
-        gaps = " ".join(f"{100 * (one - other):.1f}" for one, other in zip(floors, unseen, strict=True))
+        gaps = " ".join(
+            "-" if other is None else f"{100 * (one - other):.1f}" for one, other in zip(floors, unseen, strict=True)
+        )
         chosen = " ".join(f"{name} {getattr(settings, name)}" for name in ("keep", *CHOICES))
         print(
             f"  {100 * sum(shares) / len(shares):.2f} %  [{figures}]  certain [{_line(floors)}]  "
@@ -95,7 +107,7 @@ def _line(shares: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset")
     parser.add_argument("scenario")
     parser.add_argument("--net", action="append", required=True)

@@ -189,7 +189,7 @@ def likeness(twin: Twin, whole: WholeNet, images: Tensor) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--twin", type=Path, required=True)

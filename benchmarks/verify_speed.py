@@ -53,7 +53,7 @@ def peak() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--millions", type=float, default=100, help="parameters of the model")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--cold", action="store_true", help="let the page cache forget the files before each reading")

@@ -15,7 +15,6 @@ import torch
 from safetensors.torch import load_file
 
 from intercontinet.study.store import save_record
-from tests.conftest import Call
 from tests.study.records import record, seed_record
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -78,15 +77,6 @@ def test_choose_mlp(bench: Bench, tmp_path: Path) -> None:
     assert [line.split(" | ")[0] for line in said.splitlines()[2:]] == ["| preset", "| volume"]
     found = json.loads((tmp_path / "found.json").read_bytes())
     assert [len(each["accuracy"]) for each in found] == [2, 2] and found[1]["settings"]["aim"] == "volume"
-
-
-def test_argue(bench: Bench, call: Call, tmp_path: Path) -> None:
-    stream = ("--dataset", "digits", "--scenario", "class", "--tasks", 2)
-    code, _, errors = call("run", *stream, "--method", "exact", "--net", "levels-40-5", "--out", tmp_path / "run")
-    assert code == 0, errors
-    with pytest.raises(SystemExit) as ended:
-        bench("argue", tmp_path / "run", "--examples", 20)
-    assert ended.value.code == 0
 
 
 def test_keep_inside(bench: Bench) -> None:

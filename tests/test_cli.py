@@ -23,8 +23,10 @@ from intercontinet.files import save_weights
 from intercontinet.study.folder import held
 from intercontinet.study.reproduce import STUDIES, Plan, Study
 from intercontinet.study.run import Run
+from intercontinet.study.store import save_record
 from intercontinet.study.tables import TABLES
 from tests.conftest import Call
+from tests.study.records import record
 
 
 def intercontinet(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -243,6 +245,12 @@ def test_run_says_how_to_go_on_with_a_folder_and_who_is_in_it(call: Call) -> Non
     assert code == 2 and "another process" in err
 
 
+def test_show_draws_nothing(call: Call) -> None:
+    save_record(Path("results/figure4"), record(dataset="cifar-100"))
+    code, out, _ = call("reproduce", "figure4", "--show")
+    assert code == 0 and "task/ewc" in out and not Path("docs").exists()
+
+
 def test_data_list_needs_no_data(call: Call, tmp_path: Path) -> None:
     code, out, _ = call("data", "list")
     assert code == 0
@@ -250,6 +258,15 @@ def test_data_list_needs_no_data(call: Call, tmp_path: Path) -> None:
         assert re.search(rf"│ {name} .* no ", out)
     assert f"They are kept in {tmp_path / 'data'};" in out
     assert not (tmp_path / "data").exists()
+
+
+def test_data_list_names_damage(call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "cifar-100-binary"
+    folder.mkdir(parents=True)
+    for name in ("train.bin", "test.bin"):
+        (folder / name).write_bytes(b"cut short")
+    code, out, _ = call("data", "list")
+    assert code == 0 and re.search(r"│ cifar-100 .* damaged ", out) and "train.bin" in out
 
 
 def test_data_get_downloads_and_reads_what_is_named(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

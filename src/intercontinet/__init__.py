@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from intercontinet.version import __version__
 
 if TYPE_CHECKING:
+    from intercontinet import errors
     from intercontinet.attack import Attack, attack
     from intercontinet.bounds import bounds, rule
     from intercontinet.certificate import Certificate, Verdict, verify
@@ -58,6 +59,7 @@ __all__ = [
     "attack",
     "bounds",
     "certify",
+    "errors",
     "keep_inside",
     "multi_label",
     "protect",
@@ -72,6 +74,8 @@ class _Surface(ModuleType):
     """This package, in which a function goes before the module of the same name that importing would put here."""
 
     def __getattr__(self, name: str) -> object:
+        if name == "errors":
+            return import_module(f"{__name__}.errors")
         if name not in _HOME:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name, obj=self)
         value = self.__dict__[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

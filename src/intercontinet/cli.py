@@ -235,7 +235,9 @@ def reproduce(
     docs: Annotated[Path, typer.Option(help="Where figures, and with 'docs' the results page, are written.")] = Path(
         "docs"
     ),
-    show: Annotated[bool, typer.Option("--show", help="Run nothing: show what the store holds.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Run nothing, and draw nothing: show what the store holds.")
+    ] = False,
 ) -> None:
     """Run a table or figure cell by cell, and set ours beside the paper's."""
 
@@ -270,7 +272,7 @@ def reproduce(
                 live.say("Interrupted: cells that are done are in the store, and the same command goes on.")
                 raise typer.Exit(130) from None
         console.print(f"{len(todo)} cell(s) in {time.perf_counter() - began:.1f} s.", highlight=False)
-    present(study, out, docs, console, names if show else ())
+    present(study, out, docs, console, names if show else (), draw=not show)
 
 
 @app.command()
@@ -297,7 +299,11 @@ def data_list() -> None:
 
     console = console_for_pages()
     console.print(data_table(describe_sets()))
-    console.out(f"They are kept in {data_folder()}; INTERCONTINET_DATA names another folder.", highlight=False)
+    console.out(
+        f"They are kept in {data_folder()}; INTERCONTINET_DATA names another folder. Always here: digits, which comes "
+        "with scikit-learn. Made from mnist: permuted-mnist, rotated-mnist.",
+        highlight=False,
+    )
 
 
 @data.command("get")

@@ -150,6 +150,23 @@ def fingerprint(x: Inputs, y: Tensor) -> str:
     return f"{total % (1 << 256):064x}"
 
 
+def digests(x: Inputs) -> Tensor:
+    """A hash of each example, whatever its label: whole numbers, [examples]."""
+    first = [int.from_bytes(digest[:8], "little", signed=True) for digest in _digests(parts(x))]
+    return torch.tensor(first, dtype=torch.int64)
+
+
+def copied(own: Tensor, earlier: Tensor | None = None) -> Tensor:
+    """By digests, which examples occur more than once, or among earlier ones too: [examples].
+
+    >>> copied(digests(torch.tensor([[1.0], [2.0], [1.0], [3.0]])), digests(torch.tensor([[3.0]])))
+    tensor([ True, False,  True,  True])
+    """
+    _, place, counts = torch.unique(own, return_inverse=True, return_counts=True)
+    several: Tensor = counts[place] > 1
+    return several if earlier is None else several | torch.isin(own, earlier)
+
+
 def check_apart(x: Inputs, others: Inputs) -> None:
     """Refuse unseen examples that were seen, whatever their labels.
 

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 import intercontinet as icn
 from intercontinet.errors import InvalidSetting
+from intercontinet.learners import boxes
 from intercontinet.learners.intercontinet import Hyperrectangles
 from intercontinet.learners.method import Lesson, Nets
 from intercontinet.learners.settings import Settings
 from intercontinet.learners.shares import divided
 from intercontinet.noise import key_of
+from intercontinet.state import State
 from intercontinet.statistics import lowest_share
 from tests.tiny import QUICK, Pair, blobs, mlp, same, snapshot
 
@@ -91,6 +93,25 @@ def test_unseen_examples_that_break_the_promise_are_watched_once_they_were_count
     assert before.certified < now.certified, "a count from after they were watched would flatter"
 
 
+@pytest.mark.parametrize(("factor", "stands"), [(0.5, True), (2.0, False)])
+def test_a_count_stands_only_where_the_new_region_lies_in_that_it_was_made_in(
+    factor: float, stands: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let out, a region may end elsewhere once the unseen are watched."""
+    factors = iter([1.0, factor])
+
+    def fitted(certain: Any, enough: Any, weights: State, region: icn.Region, parent: Any) -> tuple[icn.Region, Tensor]:
+        now = next(factors)
+        box = region.scaled(now, weights) if now <= 1 else icn.Region.around(weights, 9.0)
+        found = certain(region.scaled(1e-6, weights), False)
+        return box, found if now != 1 else found & (torch.arange(len(found)) % 2 == 0)
+
+    monkeypatch.setattr(boxes, "fitted_to_keep", fitted)
+    learner = icn.InterContiNet(mlp(), **BACK)
+    floor = learner.learn(blobs(examples=200, spread=0.3))
+    assert not list(factors) and (floor.unseen_total == 40) is stands
+
+
 def test_nothing_is_held_back_unless_asked_for() -> None:
     learner, _ = learned(blobs(), held_out=0.0, unseen=0.0)
     assert learner.certificate.tasks[0].unseen_total is None
@@ -136,8 +157,6 @@ def test_seeds_beside_each_other_hold_back_what_they_would_alone() -> None:
         {"drift": 1e-5},
         {"drift": 2.0, "rigid": 1},
         {"drift": False, "rigid": 1},
-        {"rigid": 2},
-        {"budgets": (1.0, 1.0, 1.0)},
     ],
 )
 def test_settings_that_make_no_sense_are_refused_before_anything_is_trained(changes: dict[str, Any]) -> None:

@@ -15,8 +15,9 @@ import intercontinet as icn
 from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.learners.regression import regressed
 from intercontinet.nets import feature_ferns, fern_net, with_table
+from intercontinet.study import encoders
 from intercontinet.study.config import configure
-from intercontinet.study.encoders import STRANGERS, strangers
+from intercontinet.study.encoders import strangers
 from intercontinet.study.run import Run, complete
 from intercontinet.tasks import stream
 
@@ -112,8 +113,6 @@ def test_who_cannot_use_strangers_says_so() -> None:
         counted.learn((x, y))
     with pytest.raises(InvalidSetting, match="pass examples as strangers"):
         icn.ExactInterContiNet(with_table(ferns, ferns.bins, outputs=2), strangers_from="mnist")
-    with pytest.raises(InvalidSetting, match="'multiplied', 'shifted'"):
-        icn.ExactInterContiNet(with_table(ferns, ferns.bins, outputs=2), tuning="louder")
     capped = icn.ExactInterContiNet(with_table(ferns, ferns.bins, outputs=2, capped=True), strangers=torch.rand(5, 9))
     with pytest.raises(InvalidData, match=r"strangers have shape \(9,\), and the task's examples \(8,\)"):
         capped.learn((x, y))
@@ -123,7 +122,7 @@ def test_who_cannot_use_strangers_says_so() -> None:
         learner.learn((torch.rand(20, 1, 4, 4), torch.arange(20) % 2))
 
 
-def test_a_run_takes_them_from_another_data_set(tmp_path: Path) -> None:
+def test_a_run_takes_them_from_another_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     parts: dict[str, Any] = {}
     for part, count in (("train", 120), ("test", 20)):
@@ -140,7 +139,11 @@ def test_a_run_takes_them_from_another_data_set(tmp_path: Path) -> None:
         matrices.append(state.weights)
     assert not torch.equal(*matrices)
     digits = stream("digits", "class")
-    assert len(strangers(str(file), digits)) == 120 <= STRANGERS
+    assert len(strangers(str(file), digits)) == 120 <= encoders.STRANGERS
+    with monkeypatch.context() as patch:
+        patch.setattr(encoders, "STRANGERS", 50)
+        some = strangers(str(file), digits)
+    assert torch.equal(some, strangers(str(file), digits)[::3]), "every third, from all of them"
     with pytest.raises(InvalidSetting, match=r"of shape \(64,\), and these examples are \(1, 8, 8\)"):
         strangers(
             str(file),

@@ -14,7 +14,7 @@ from intercontinet.report.record import CellKey, Hardware, Room, parse_record, r
 from tests.report.records import PAIRS, Record, record
 
 Damage = Callable[[Record], object]
-NOTHING_MORE = {"unseen_certified": None, "unseen_total": None, "unseen_floor": None, "drift": None}
+NOTHING_MORE = {"unseen_certified": None, "unseen_total": None, "unseen_floor": None, "drift": None, "argued": None}
 
 
 def read(content: Record, incomplete: bool = False) -> Any:
@@ -69,7 +69,7 @@ def test_floors_for_unseen_data_are_read() -> None:
     content = record()
     some = {"unseen_certified": 900, "unseen_total": 1000, "unseen_floor": 0.8829}
     content["seeds"][0]["floors"][1] |= some
-    content["seeds"][0]["floors"][2] |= NOTHING_MORE
+    content["seeds"][0]["floors"][2] |= {name: None for name in NOTHING_MORE if name != "argued"}
     content["seeds"][0]["floors"][3] |= {"unseen_certified": 0, "unseen_total": 1900, "unseen_floor": 0.0}
     _, known, none, before, *_ = read(content).seeds[0].floors
     assert (known.unseen_certified, known.unseen_total, known.unseen_floor) == (900, 1000, 0.8829)

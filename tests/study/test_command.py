@@ -126,15 +126,23 @@ def test_a_run_is_shown_a_row_a_seed_and_a_missed_promise_in_red() -> None:
     assert re.search(r"12 .*50\.00%.*0\.070.*0\.060", text)
 
 
+def test_what_was_hardly_learned_is_yellow_and_what_is_unseen_has_a_line_of_its_own() -> None:
+    seed = seed_record(0, certified=(30, 80))
+    seed["floors"][0] |= {"accuracy": 0.4, "unseen_certified": 9, "unseen_total": 10, "unseen_floor": 0.60669}
+    text = shown(outcome(record([seed], method="exact")))
+    assert re.search(r"\x1b\[33m *0\.300\x1b\[0m.* 0\.800 ", text)
+    assert ">=0.606" in text, "rounded down"
+
+
 def test_methods_without_a_promise_and_runs_without_an_end_have_blanks() -> None:
     assert re.search(r"0 .*90\.00%.* - .* - ", shown(outcome(record(finals(0.9)))))
     begun: dict[str, Any] = {"seed": 5, "average_accuracy": None, "forgetting": None, "floors": [], "seconds": 0.0}
     assert "│    5 │          │            │     │     │     0.0 │" in shown(outcome(record([begun])))
 
 
-def presented(study: str, folder: Path, *only: str) -> str:
+def presented(study: str, folder: Path, *only: str, draw: bool = True) -> str:
     console = Console(file=io.StringIO(), width=140)
-    present(study, folder / "results", folder / "docs", console, only)
+    present(study, folder / "results", folder / "docs", console, only, draw)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -177,6 +185,7 @@ def test_a_figure_is_drawn_where_there_is_something_to_draw(tmp_path: Path, stud
         else record(dataset="cifar-100")
     )  # fmt: skip
     save_record(tmp_path / "results" / study, content)
+    assert "certified" in presented(study, tmp_path, draw=False) and not (tmp_path / "docs").exists()
     assert str(tmp_path / "docs" / "images") in presented(study, tmp_path)
     found = {path.name for path in (tmp_path / "docs" / "images").iterdir()}
     assert found == {f"{name}.{ending}" for name in drawn for ending in ("png", "svg", "csv")}

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from intercontinet.errors import InvalidData, InvalidModel
-from intercontinet.learners.exact import encoded, exact_features, mirrored, parts_of
+from intercontinet.errors import InvalidModel
+from intercontinet.learners.exact import encoded, exact_features, parts_of
 from intercontinet.learners.method import Lesson
 from intercontinet.nets import WholeNet, build_exact_net
 from intercontinet.nets.whole import WholeConvolution
 from intercontinet.study import encoders
+from intercontinet.study.config import configure
 from intercontinet.study.encoders import Examples, Models, Shown
+from intercontinet.study.run import Run, complete
+from intercontinet.tasks import Stream, Task, stream
 
 CPU = torch.device("cpu")
 X = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(6) % 2
+DIGITS = {"task": stream("digits", "task"), "class": stream("digits", "class")}
 
 
 def nets(name: str = "capped-sight-2-5-3") -> list[nn.Sequential]:
@@ -83,6 +89,36 @@ def test_layers_that_round_have_no_exact_features() -> None:
     assert exact_features(nn.Sequential(WholeNet((3,), (0,), heard=1)), X).dtype == torch.float32
 
 
-def test_a_mirror_is_for_images() -> None:
-    with pytest.raises(InvalidData, match="mirror is for images"):
-        mirrored(torch.rand(5, 4))
+def test_other_strangers_make_another_run() -> None:
+    ours, others = (Models(nets(), CPU, exact=True, strangers=x).hashes for x in (X, 1 - X))
+    assert len(ours) == 2 and not set(ours) & {*others, *Models(nets(), CPU, exact=True).hashes}
+
+
+@pytest.mark.parametrize("scenario", ["task", "class"])
+def test_runs_train_on_mirrored_images_where_asked_for(scenario: str) -> None:
+    net = "capped-pairs-20-4-4" if scenario == "class" else "pairs-20-4-4"
+    images = [
+        replace(task, train=_as_images(task.train), test=_as_images(task.test)) for task in DIGITS[scenario].tasks
+    ]
+    tasks = replace(DIGITS[scenario], tasks=images[:2])
+    found = []
+    for mirror in (False, True):
+        config = configure("digits", scenario, "exact", net=net, settings={"mirror": mirror})
+        found.append(complete(Run(config, "cpu", tasks=tasks)).weights)
+    assert not torch.equal(*found)
+
+
+def test_a_run_of_several_seeds_is_that_of_each_alone() -> None:
+    tasks = Stream([Task("both", (X, Y), (X, Y), (0, 1))], 2, "task")
+    together = complete(run_of(tasks, (0, 1))).weights
+    alone = [complete(run_of(tasks, (seed,))).weights for seed in (0, 1)]
+    assert torch.equal(together, torch.cat(alone)) and not torch.equal(*alone)
+
+
+def run_of(tasks: Stream, seeds: tuple[int, ...]) -> Run:
+    settings = {"mirror": True, "held_out": 0.0, "unseen": 0.0}
+    return Run(configure("cifar-10", "task", "exact", seeds, net="sight-2-5-3", settings=settings), "cpu", tasks=tasks)
+
+
+def _as_images(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return pair[0].view(-1, 1, 8, 8), pair[1]

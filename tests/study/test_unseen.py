@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from intercontinet.errors import InvalidSetting
 from intercontinet.report.record import read_record
+from intercontinet.study import folder
 from intercontinet.study.config import Config, configure
 from intercontinet.study.run import Run, complete
 from intercontinet.study.store import cells
@@ -52,3 +57,28 @@ def test_certificates_records_and_tables_say_what_they_take_as_computed(tmp_path
 def test_streams_that_show_the_same_images_leave_none_unseen() -> None:
     with pytest.raises(InvalidSetting, match="shows the same images in every task"):
         configure("permuted-mnist", "domain", "intercontinet", settings={"unseen": 0.1})
+
+
+@pytest.mark.parametrize(("method", "net"), [("exact", "levels-300-6"), ("intercontinet", "mlp-8")])
+def test_examples_of_earlier_tasks_are_not_unseen(method: str, net: str, tmp_path: Path) -> None:
+    """Else a net that knows them by heart would promise the same of new ones: here labels are noise."""
+    generator = np.random.default_rng(0)
+    x, y = generator.random((300, 20), np.float32), generator.integers(0, 2, 300)
+    parts = {"x": np.concatenate([x, x, x + 2]), "y": np.tile(y, 3), "task": np.repeat([0, 1, 2], 300)}
+    twice: dict[str, Any] = {f"{name}_{part}": v for name, v in parts.items() for part in ("train", "test")}
+    np.savez(tmp_path / "same.npz", **twice)
+    settings = {"keep": 0.8, "unseen": 0.2, "held_out": 0.1}
+    epochs = None if method == "exact" else 2
+    asked = configure(str(tmp_path / "same.npz"), "domain", method, net=net, settings=settings, epochs=epochs)
+    run = Run(asked, "cpu", print)
+    assert [floor.get("unseen_total") for floor in run.summary(complete(run))["seeds"][0]["floors"]] == [60, None, 60]
+    first = run.advance(run.begin())
+    (tmp_path / "run").mkdir()
+    folder.start(tmp_path / "run", run)
+    folder.leave(tmp_path / "run", run, first)
+    again = Run(asked, "cpu", print)
+    taken_up = folder.resume(tmp_path / "run", again)
+    assert taken_up is not None and len(taken_up.digests) == 300
+    assert again.advance(taken_up).lines[0][-1]["floor"].get("unseen_total") is None
+    older = again.taken_up(replace(taken_up, digests=taken_up.digests[:0]))
+    assert torch.equal(older.digests, taken_up.digests), "folders from before learn it from the data"

@@ -52,11 +52,11 @@ class Identity:
         self._gradient = torch.empty(0)
 
     def decode(self, values: Tensor) -> Tensor:
-        if self._pieces.vectors is not values:
-            self._pieces, self._gradient = _Pieces(values), values.new_empty(0)
         return values
 
     def move_(self, values: Tensor, gradients: Sequence[Tensor], stride: Stride) -> None:
+        if self._pieces.vectors is not values:
+            self._pieces, self._gradient = _Pieces(values), values.new_empty(0)
         rate = stride.rate
         if rate is None:
             stride.step_(values, _laid_out(gradients, self._gradient))

@@ -47,6 +47,7 @@ class Boxes:
         correct: Examples that the weights get right, [seeds].
         unseen_certified: Of those that shaped nothing, how many are certain, [seeds].
         unseen_total: How many shaped nothing, [seeds].
+        enough: Whether as much as was asked for is certain, among all but the unseen and among the watched, [seeds].
     """
 
     weights: Tensor
@@ -56,6 +57,7 @@ class Boxes:
     correct: Tensor
     unseen_certified: Tensor
     unseen_total: Tensor
+    enough: Tensor
 
 
 def learn_in_boxes(
@@ -72,7 +74,8 @@ def learn_in_boxes(
     What is held back is the same for all seeds, which learn from the same examples.
     """
     hear, examples, device = telling(lesson, listen), len(lesson.x), weights.device
-    learned, watched, unseen = divided(settings.held_out, settings.unseen, examples, key_of(lesson.index), device)
+    shown = (settings.held_out, settings.unseen, examples, key_of(lesson.index), device, lesson.known)
+    learned, watched, unseen = divided(*shown)
     taught = lesson if bool(learned.all()) else replace(lesson, x=lesson.x[learned], y=lesson.y[learned])
     weights = _centres(settings, nets, weights, lower, upper, taught, hear)
     labels, index = lesson.labels()
@@ -80,7 +83,7 @@ def learn_in_boxes(
     correct = torch.stack([right(nets.model, row, lesson.x, labels, index) for row in rows])
     low, up = _radii(settings, nets, weights, lower, upper, taught, correct[:, learned], hear)
     shares = Shares(settings.keep, torch.ones_like(learned), watched, unseen)
-    counts = torch.zeros(3, len(rows), dtype=torch.int64, device=device)
+    counts = torch.zeros(4, len(rows), dtype=torch.int64, device=device)
     for seed in range(len(rows)):
         region, parent = (region_of(nets, *edges) for edges in ((low[seed], up[seed]), (lower[seed], upper[seed])))
         region, counts[:, seed] = _promised(
@@ -88,7 +91,7 @@ def learn_in_boxes(
         )
         low[seed], up[seed] = nets.layout.flatten(region.lower), nets.layout.flatten(region.upper)
     check_nested(weights, (low, up), (lower, upper))
-    return Boxes(weights, low, up, counts[0], correct.sum(1), counts[1], counts[2])
+    return Boxes(weights, low, up, counts[0], correct.sum(1), counts[1], counts[2], counts[3].bool())
 
 
 def _promised(
@@ -101,7 +104,8 @@ def _promised(
     shares: Shares,
     hits: Tensor,
 ) -> tuple[Region, Tensor]:
-    """One seed's region with its promise made true, and its counts: certain, certain of the unseen, unseen."""
+    """One seed's region with its promise made true; and its counts: certain, certain of the unseen, unseen, and 1 where
+    that is enough."""
     labels, index = lesson.labels()
     rigid = _rigid_names(settings, nets)
     movable = [name for name in nets.layout.shapes if name not in rigid]
@@ -125,7 +129,8 @@ def _promised(
         first = box  # the promise is for the unseen, too
         box, found = fitted(replace(shares, unseen=torch.zeros_like(shares.unseen)))
         unseen = unseen if box.within(first) else torch.zeros_like(unseen)
-    return box, torch.stack([found.sum(), *unseen])
+    enough = torch.tensor(shares.enough(found, hits), device=found.device)
+    return box, torch.stack([found.sum(), *unseen, enough.long()])
 
 
 def check_layers(settings: Settings, nets: Nets) -> None:

@@ -15,8 +15,8 @@ from intercontinet.learners.shares import Shares
 from intercontinet.learners.table import Box, Table, sums
 
 
-def lowered(boxes: Iterable[Box], table: Table, lesson: Lesson, hits: Tensor, shares: Shares) -> tuple[Outcome, bool]:
-    """What comes of the first box in which enough is certain, or else of the last; and whether enough is.
+def lowered(boxes: Iterable[Box], table: Table, lesson: Lesson, hits: Tensor, shares: Shares) -> Outcome:
+    """What comes of the first box in which enough is certain, or else of the last.
 
     Args:
         boxes: Under lower and lower ceilings; at least one. Each may be the one before, changed.
@@ -27,10 +27,10 @@ def lowered(boxes: Iterable[Box], table: Table, lesson: Lesson, hits: Tensor, sh
     """
     for box in boxes:
         certain = certain_examples(table.net, box.region, lesson.x, lesson.y.long(), None, False)
-        enough = shares.enough(certain & shares.sure, hits)
-        if enough:
+        outcome = outcome_of(box, certain, hits, shares)
+        if outcome.enough:
             break
-    return outcome_of(box, certain, hits, shares), enough
+    return outcome
 
 
 def kept_for_all(under_a_ceiling: Callable[[Shares], Outcome], shares: Shares) -> Outcome:

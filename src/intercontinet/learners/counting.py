@@ -73,8 +73,8 @@ def _under_a_ceiling(
     while True:
         learned = {output: fit for output, fit in fits.items() if output not in left_out}
         attempt = _Attempt(settings, table, box, lesson, list(learned.values()))
-        done, enough = attempt.lowered(shares, ways=1)
-        if enough:
+        done = attempt.lowered(shares, ways=1)
+        if done.enough:
             return replace(done, left_out=tuple(left_out))
         seen = {output: (lesson.y == output) & ~shares.unseen for output in learned}
         accuracy = {output: float(attempt.hits[mine].double().mean()) for output, mine in seen.items()}
@@ -83,7 +83,7 @@ def _under_a_ceiling(
             break
         left_out.append(worst)
     everything = _Attempt(settings, table, box, lesson, list(fits.values()))
-    return everything.lowered(shares, ways=3)[0]  # the last way always ends: kept or not
+    return everything.lowered(shares, ways=3)  # the last way always ends: kept or not
 
 
 def _typical_columns(
@@ -141,9 +141,9 @@ class _Attempt:
         self._box, self._free = made, free
         self.hits = right(table.net, {WEIGHT: made.weight}, lesson.x, lesson.y.long())
 
-    def lowered(self, shares: Shares, ways: int) -> tuple[Outcome, bool]:
-        """What comes of the highest ceiling under which enough is certain, and whether the first ``ways`` down lead
-        there; where they do not, what comes of the lowest."""
+    def lowered(self, shares: Shares, ways: int) -> Outcome:
+        """What comes of the highest ceiling under which enough is certain, if the first ``ways`` down lead there; where
+        they do not, what comes of the lowest."""
         return lowered(self._boxes(shares, ways), self._table, self._lesson, self.hits, shares)
 
     def _boxes(self, shares: Shares, ways: int) -> Iterator[Box]:

@@ -14,7 +14,7 @@ from intercontinet.errors import InvalidSetting
 from intercontinet.learners.counting import learn_counts
 from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.learners.heads import learn_heads
-from intercontinet.learners.method import Lesson, Memory, Nets, check_nested
+from intercontinet.learners.method import Lesson, Memory, Nets, check_nested, earlier
 from intercontinet.learners.outcome import Outcome, progress_of
 from intercontinet.learners.shares import Shares
 from intercontinet.learners.table import Box, Table
@@ -26,7 +26,7 @@ from intercontinet.learners.voices import learn_voices
 class ExactMethod:
     """The exact learner on a stack of seeds, one after the other; examples of its lessons are rows already.
 
-    Memory: "lower", "upper" [seeds, entries]; "certified", "correct", "unseen_certified", "unseen_total"
+    Memory: "lower", "upper" [seeds, entries]; "certified", "correct", "unseen_certified", "unseen_total", "enough"
     [seeds, tasks]; "left_out", whether an output was not learned, [seeds, tasks, outputs].
     """
 
@@ -45,12 +45,12 @@ class ExactMethod:
             made.append(learn_task(self.settings, table, box, lesson, sure, key))
         out = {"lower": torch.stack([one.box.lower.flatten() for one in made])}
         out["upper"] = torch.stack([one.box.upper.flatten() for one in made])
-        for name in ("certified", "correct", "unseen_certified", "unseen_total"):
+        for name in ("certified", "correct", "unseen_certified", "unseen_total", "enough"):
             out[name] = torch.tensor([[getattr(one, name)] for one in made], device=weights.device)
         outputs = range(table.columns // (2 * table.slots if table.capped else table.slots))
         out["left_out"] = torch.tensor([[[o in one.left_out for o in outputs]] for one in made], device=weights.device)
-        for name in out.keys() & memory.keys() - {"lower", "upper"}:
-            out[name] = torch.cat([memory[name], out[name]], dim=1)
+        for name in out.keys() - {"lower", "upper"} if memory else ():
+            out[name] = torch.cat([earlier(memory, name), out[name]], dim=1)
         learned = torch.stack([one.box.weight.flatten() for one in made])
         check_nested(learned, (out["lower"], out["upper"]), (lower, upper))
         if listen is not None:
@@ -76,15 +76,15 @@ def learn_task(settings: ExactSettings, table: Table, box: Box, lesson: Lesson, 
         )
     if lesson.strangers is not None and not table.capped:
         raise InvalidSetting("strangers are for nets whose classes are trained under a ceiling: capped ones")
-    counted, watched, unseen = settings.divided(len(lesson.y), key, lesson.y.device)
+    counted, watched, unseen = settings.divided(len(lesson.y), key, lesson.y.device, lesson.known)
     shares = Shares(settings.keep, sure, watched, unseen)
     if settings.head == "per-task":
         return learn_heads(settings, table, box, lesson, counted, shares, key)
     step = 2 if table.capped else 1  # ceilings are not meant
     deepest = box.lower[:, ::step][:, box.free[::step]]
-    if bool((deepest.isfinite() & (deepest > -settings.depth)).any()):
+    if bool((deepest.isfinite() & (deepest != deepest.new_tensor(-settings.depth))).any()):
         raise InvalidSetting(
-            f"depth is {settings.depth}, deeper than the {-float(deepest.max()):g} of the tasks before: use theirs"
+            f"depth is {settings.depth}, and was {-float(deepest.max()):g} in the tasks before: use theirs"
         )
     learn = learn_voices if table.capped else learn_counts
     return learn(settings, table, box, lesson, counted, shares, key)

@@ -28,10 +28,13 @@ class ExactSettings:
         held_out: Share of a task's examples that are not counted or trained on, but watched when the ceiling falls.
         unseen: Share that shapes nothing at all: how much of it is certain tells what to expect of new examples. An
             encoder that is fitted or trained must not see it either (:meth:`shaping`), nor may an earlier task hold the
-            same examples in another form: there, set it to 0.
+            same examples in another form: there, set it to 0. Examples that a task has more than once are neither
+            watched nor unseen.
         head: "shared", where all outputs compete, or "per-task", where only those of one task do.
         fit_rate: Step size where columns are trained: heads of their own, and all columns of a capped net.
-        at_ceiling: In a capped net, share of a task's examples whose own voice is as loud as its ceiling lets it be.
+        guides: In a capped net, share of a task's examples that are not trained on either, but tell how loud columns
+            are to be; 0 leaves that to those trained on, which flatter it.
+        at_ceiling: In a capped net, share of the guides whose own voice is as loud as its ceiling lets it be.
         mirror: Whether trained columns are trained on mirrored images, too. Floors speak of the images as they are.
         typical: In a capped net, how much a voice also tells how typical an example is of its class, by counts; in
             proportion to how loud the task's own voices are, so that it does nothing where most lie below zero.
@@ -50,6 +53,7 @@ class ExactSettings:
     unseen: float = 0.1
     head: Literal["shared", "per-task"] = "shared"
     fit_rate: float = 0.02
+    guides: float = 0.1
     at_ceiling: float = 0.7
     typical: float = 1.0
     mirror: bool = False
@@ -64,7 +68,7 @@ class ExactSettings:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be positive")
         if not isinstance(self.parts, int):
             raise InvalidSetting(f"parts is {self.parts}; it must be a whole number")
-        check_shares(self.held_out, self.unseen)
+        check_shares(held_out=self.held_out, unseen=self.unseen, guides=self.guides)
         if not 0 < self.at_ceiling < 1:
             raise InvalidSetting(f"at_ceiling is {self.at_ceiling}; it is a share of the examples: between 0 and 1")
         if not 0 <= self.typical < math.inf:
@@ -76,10 +80,15 @@ class ExactSettings:
         if self.head not in ("shared", "per-task"):
             raise InvalidSetting(f"head is {self.head!r}; choose one of 'shared', 'per-task'")
 
-    def divided(self, examples: int, key: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Which examples are counted or trained on, watched, and unseen: [examples] each."""
-        return divided(self.held_out, self.unseen, examples, key, device)
+    def divided(
+        self, examples: int, key: int, device: torch.device, known: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Which examples are counted or trained on, watched, and unseen: [examples] each.
+
+        Those that are ``known`` from elsewhere are neither of the last two.
+        """
+        return divided(self.held_out, self.unseen, examples, key, device, known)
 
     def shaping(self, examples: int, seed: int) -> Tensor:
-        """Which examples of the first task may shape an encoder, [examples]: all but those that are to stay unseen."""
-        return ~self.divided(examples, key_of(seed, 0), torch.device("cpu"))[2]
+        """Which examples of the first task may shape an encoder, [examples]: all but those that are held back."""
+        return self.divided(examples, key_of(seed, 0), torch.device("cpu"))[0]

@@ -36,6 +36,11 @@ def learn_heads(
     labels, index = lesson.labels()
     heads = sorted({*torch.unique(lesson.y).tolist(), *(lesson.classes or ())})
     taken = [column for output in heads for column in table.free_columns(box.free, output)]  # none may stay free
+    if not bool(box.upper[:, taken].isinf().all()):
+        raise InvalidSetting(
+            "head is 'per-task', but these outputs have a ceiling, which tasks before have left them: go on with "
+            "head='shared', as they did"
+        )
     outputs = torch.tensor([column // table.slots for column in taken], device=lesson.y.device)
     own = (lesson.y[counted].long()[:, None] == outputs).int().argmax(1)
     size = table.bag.num_embeddings

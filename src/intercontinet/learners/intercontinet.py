@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from intercontinet.certificate import Certificate, check_inside
 from intercontinet.complaints import nearest
-from intercontinet.data import Data, check_inputs, check_labels, collect_one
+from intercontinet.data import Data, check_inputs, check_labels, collect_one, copied, digests
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting, TrainingMode
 from intercontinet.floor import TaskFloor, floor_of, without_known
 from intercontinet.inference import outputs_of
 from intercontinet.learners.boxes import Boxes, check_layers, learn_in_boxes, region_of
-from intercontinet.learners.method import Lesson, Memory, Nets
+from intercontinet.learners.method import Lesson, Memory, Nets, earlier
 from intercontinet.learners.settings import Settings
 from intercontinet.region import Region
 from intercontinet.state import state_of
@@ -29,8 +29,8 @@ from intercontinet.state import state_of
 class Hyperrectangles:
     """The paper's method on a stack of seeds; its memory is the edges, and what was certified of each task.
 
-    Memory: "lower", "upper" [seeds, entries]; "certified", "correct" [seeds, tasks]; and, where some examples are to
-    stay unseen, "unseen_certified", "unseen_total" [seeds, tasks].
+    Memory: "lower", "upper" [seeds, entries]; "certified", "correct" [seeds, tasks]; and, where some examples are held
+    back, "unseen_certified", "unseen_total", "enough" [seeds, tasks].
     """
 
     settings: Settings
@@ -44,10 +44,11 @@ class Hyperrectangles:
             upper = torch.full_like(weights, torch.inf)
             lower = -upper
         boxes = learn_in_boxes(self.settings, nets, weights, lower, upper, lesson, listen)
-        names = ("certified", "correct", *(("unseen_certified", "unseen_total") if self.settings.unseen else ()))
+        back = self.settings.held_out or self.settings.unseen
+        names = ("certified", "correct", *(("unseen_certified", "unseen_total", "enough") if back else ()))
         counts = {name: getattr(boxes, name)[:, None] for name in names}
         if memory:
-            counts = {name: torch.cat([memory[name], now], dim=1) for name, now in counts.items()}
+            counts = {name: torch.cat([earlier(memory, name), now], dim=1) for name, now in counts.items()}
         return boxes.weights, {"lower": boxes.lower, "upper": boxes.upper, **counts}
 
 
@@ -138,7 +139,8 @@ class InterContiNet:
         classes = None if classes is None else tuple(int(c) for c in classes)
         check_labels(y, len(x), outputs_of(self.model, x), classes)
         self._check_head_is_new(classes)
-        lesson = Lesson(task, len(self.certificate.tasks), x, y, classes)
+        known = copied(digests(x)) if self.settings.held_out or self.settings.unseen else None
+        lesson = Lesson(task, len(self.certificate.tasks), x, y, classes, known=known)
         nets, layout = self._nets, self._nets.layout
         weights = layout.flatten(state)[None]
         edges = [layout.flatten(edge)[None] for edge in (self.region.lower, self.region.upper)]
@@ -155,6 +157,11 @@ class InterContiNet:
         floor = replace(without_known(floor, self.certificate.tasks), drift=settings.drift)
         if settings.enforce and not floor.kept:
             warnings.warn(f"not certified as asked, even at a single point: {floor}", stacklevel=3)
+        elif settings.enforce and not bool(boxes.enough[0]):
+            warnings.warn(
+                f"not certified as asked on the examples held out, even at a single point, though on all: {floor}",
+                stacklevel=3,
+            )
         region = region_of(self._nets, boxes.lower[0], boxes.upper[0])
         certificate = self.certificate.extended(region, floor)
         self._load(layout.unflatten(boxes.weights[0]))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, final
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -101,6 +102,7 @@ class Lesson:
         classes: The outputs among which to choose, where the task is known; None for all.
         mirrored: The same examples seen in a mirror, where a method trains on them too.
         strangers: Examples of no task, without labels, where a method is given any: the same in all lessons.
+        known: Examples that occur elsewhere too, in this task or an earlier one, and so cannot stay unseen, [examples].
     """
 
     name: str
@@ -110,6 +112,7 @@ class Lesson:
     classes: tuple[int, ...] | None = None
     mirrored: Tensor | None = None
     strangers: Tensor | None = None
+    known: Tensor | None = None
 
     def labels(self) -> tuple[Tensor, Tensor | None]:
         """Labels as positions among the classes, and the classes as an index."""
@@ -231,6 +234,11 @@ def telling(lesson: Lesson, listen: Listener | None) -> Listener | None:
         listen(replace(progress, task=lesson.name))
 
     return hear
+
+
+def earlier(memory: Memory, name: str) -> Tensor:
+    """What a memory has of each earlier task by some name, [seeds, tasks, ...]; "enough" is younger than others."""
+    return memory[name] if name in memory else torch.ones_like(memory["certified"], dtype=torch.bool)
 
 
 def check_nested(weights: Tensor, edges: tuple[Tensor, Tensor], parent: tuple[Tensor, Tensor]) -> None:

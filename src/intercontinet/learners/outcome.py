@@ -28,6 +28,7 @@ class Outcome:
         unseen_certified: Of those that shaped nothing, how many are certain.
         unseen_total: How many shaped nothing.
         left_out: Outputs for which too little room was left: they were not learned.
+        enough: Whether as much as was asked for is certain, among all that was not unseen and among the watched alone.
     """
 
     box: Box
@@ -36,6 +37,7 @@ class Outcome:
     unseen_certified: int
     unseen_total: int
     left_out: tuple[int, ...] = ()
+    enough: bool = True
 
 
 def progress_of(made: Sequence[Outcome], lesson: Lesson) -> Progress:
@@ -49,4 +51,5 @@ def outcome_of(box: Box, certain: Tensor, hits: Tensor, shares: Shares) -> Outco
     """Counts of the examples that are certain and sure, and of those that are right, [examples] each."""
     certain = certain & shares.sure
     unseen = int((certain & shares.unseen).sum())
-    return Outcome(box, int(certain.sum()), int(hits.sum()), unseen, int(shares.unseen.sum()))
+    counts = int(certain.sum()), int(hits.sum()), unseen, int(shares.unseen.sum())
+    return Outcome(box, *counts, enough=shares.enough(certain, hits))

@@ -115,7 +115,7 @@ class Settings:
                 f"drift is {self.drift}, with {self.rigid} rigid layer(s): it is a share, such as 1e-5, by which the "
                 "outputs of rigid layers may differ"
             )
-        check_shares(self.held_out, self.unseen)
+        check_shares(held_out=self.held_out, unseen=self.unseen)
         numbers = isinstance(self.budgets, tuple) and all(isinstance(budget, (int, float)) for budget in self.budgets)
         if not numbers or not all(0 <= budget < math.inf for budget in self.budgets):
             raise InvalidSetting(

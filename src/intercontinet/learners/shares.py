@@ -12,17 +12,22 @@ from intercontinet.errors import InvalidSetting
 from intercontinet.noise import orders
 
 
-def check_shares(held_out: float, unseen: float) -> None:
+def check_shares(**shares: float) -> None:
     """Refuse what is no share of the examples, or leaves too few to learn from."""
-    for name, share in (("held_out", held_out), ("unseen", unseen)):
+    for name, share in shares.items():
         if not 0 <= share < 0.5:
             raise InvalidSetting(f"{name} is {share}; it is a share of the examples: at least 0, and below 0.5")
+    if sum(shares.values()) >= 1:
+        told = ", ".join(f"{name} {share}" for name, share in shares.items())
+        raise InvalidSetting(f"{told}: together these leave nothing to learn from")
 
 
 def divided(
-    held_out: float, unseen: float, examples: int, key: int, device: torch.device
+    held_out: float, unseen: float, examples: int, key: int, device: torch.device, known: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Which examples are learned from, watched, and unseen, by a random order that the key fixes: [examples] each.
+
+    Those that are ``known``, [examples], from elsewhere are learned from, and so no bound stands on them.
 
     >>> [int(part.sum()) for part in divided(0.1, 0.2, 50, 0, torch.device("cpu"))]
     [35, 5, 10]
@@ -32,6 +37,8 @@ def divided(
     first, second = int(held_out * examples), int(unseen * examples)
     watched[order[:first]] = True
     hidden[order[first : first + second]] = True
+    if known is not None:
+        watched, hidden = watched & ~known.to(device), hidden & ~known.to(device)
     return ~(watched | hidden), watched, hidden
 
 

@@ -32,6 +32,7 @@ from intercontinet.learners.outcome import Outcome
 from intercontinet.learners.regression import regressed, training_rows
 from intercontinet.learners.shares import Shares
 from intercontinet.learners.table import WEIGHT, Box, Table, sums, typical
+from intercontinet.noise import key_of, orders
 
 SPARE = 2.0  # standard deviations by which the unseen examples may fall short of the others without breaking a promise
 HEADROOM = 0.3  # where voices are shifted: about what a row adds in the first task
@@ -56,13 +57,26 @@ def learn_voices(
     """
     if settings.parts > 1:
         raise InvalidSetting(f"parts is {settings.parts}, but columns of a capped net are trained: leave it out")
-    made, heard = _with_voices(settings, table, box, lesson, counted, shares, key)
+    trained, guides = _guided(settings.guides, counted, key)
+    made, heard = _with_voices(settings, table, box, lesson, trained, guides, key)
     done = kept_for_all(lambda some: _under_a_ceiling(settings, table, made, lesson, some), shares)
     return done if heard else replace(done, left_out=tuple(torch.unique(lesson.y).tolist()))
 
 
+def _guided(share: float, counted: Tensor, key: int) -> tuple[Tensor, Tensor]:
+    """Which examples columns are trained on, and which tell how loud they are to be: others, or, without a share, the
+    same, [examples] each."""
+    number = int(share * len(counted))
+    if not number:
+        return counted, counted
+    order = orders(torch.tensor([key_of(key, 1)]), len(counted))[0].to(counted.device)
+    guides = torch.zeros_like(counted)
+    guides[order[counted[order]][:number]] = True
+    return counted & ~guides, guides
+
+
 def _with_voices(
-    settings: ExactSettings, table: Table, box: Box, lesson: Lesson, counted: Tensor, shares: Shares, key: int
+    settings: ExactSettings, table: Table, box: Box, lesson: Lesson, trained: Tensor, guides: Tensor, key: int
 ) -> tuple[Box, bool]:
     """The task's columns trained and made points, if they can be heard under the ceiling there is, and whether they
     are; all edges finite."""
@@ -75,10 +89,9 @@ def _with_voices(
         )
     taken = [table.free_columns(free, output)[0] for output in outputs.tolist()]
     labels = (lesson.y[:, None] == outputs).int().argmax(1)
-    if len(torch.unique(labels[counted])) < len(outputs):
+    if len(torch.unique(labels[trained])) < len(outputs):
         raise InvalidData(f"task '{lesson.name}': a class has no example left to train on: give more, hold out fewer")
-    guides = shares.watched if bool(shares.watched.any()) else counted
-    values = _trained(settings, table.bag.num_embeddings, lesson, labels, counted, guides, key)
+    values = _trained(settings, table.bag.num_embeddings, lesson, labels, trained, guides, key)
     lowest, highest = (float(edge[0, 2 * taken[0] + 1]) for edge in (box.lower, box.upper))  # all free ones are alike
     ceiling = min(highest, settings.depth)
     level = _level(values, lesson.x[guides], labels[guides], settings.at_ceiling)
@@ -101,24 +114,24 @@ def _with_voices(
 
 
 def _trained(
-    settings: ExactSettings, size: int, lesson: Lesson, labels: Tensor, counted: Tensor, guides: Tensor, key: int
+    settings: ExactSettings, size: int, lesson: Lesson, labels: Tensor, trained: Tensor, guides: Tensor, key: int
 ) -> Tensor:
     """What each class's column says, [size, classes]: a lead over the others, and how typical an example is."""
     classes = int(labels.max()) + 1
-    shown, own = training_rows(lesson, counted, labels[counted])
+    shown, own = training_rows(lesson, trained, labels[trained])
     if lesson.strangers is not None:
         shown = torch.cat([shown, lesson.strangers])
         own = torch.cat([own, own.new_full((len(lesson.strangers),), classes)])
     values = regressed(shown, own, size, classes, settings.fit_rate, key, each=True)
     rows = lesson.x
-    watched = rows[guides], labels[guides]
-    level, before = (_level(values, *watched, share) for share in (settings.at_ceiling, settings.keep))
+    guiding = rows[guides], labels[guides]
+    level, before = (_level(values, *guiding, share) for share in (settings.at_ceiling, settings.keep))
     for place in range(classes):
-        counts = typical(rows[counted & (labels == place)], size, settings.cap, settings.depth).to(values.dtype)
+        counts = typical(rows[trained & (labels == place)], size, settings.cap, settings.depth).to(values.dtype)
         own = rows[guides & (labels == place)]
         usual = sums(own, counts[:, None]).mean() / rows.shape[1] if len(own) else 0.0
         values[:, place] += settings.typical * max(level, 0.0) * (counts - usual)
-    return values + (before - _level(values, *watched, settings.keep))  # how loud they are on the whole stays the same
+    return values + (before - _level(values, *guiding, settings.keep))  # how loud they are on the whole stays the same
 
 
 def _level(values: Tensor, rows: Tensor, labels: Tensor, share: float) -> float:
@@ -131,7 +144,7 @@ def _level(values: Tensor, rows: Tensor, labels: Tensor, share: float) -> float:
 def _under_a_ceiling(settings: ExactSettings, table: Table, box: Box, lesson: Lesson, shares: Shares) -> Outcome:
     """The highest ceiling of the free columns under which enough is certain."""
     hits = right(table.net, {WEIGHT: box.weight}, lesson.x, lesson.y.long())
-    done, _ = lowered(_boxes(settings, table, box, lesson, hits, shares), table, lesson, hits, shares)
+    done = lowered(_boxes(settings, table, box, lesson, hits, shares), table, lesson, hits, shares)
     seen = torch.unique(lesson.y[hits & ~shares.unseen]).tolist()
     outputs = torch.unique(lesson.y).tolist()
     return replace(done, left_out=tuple(output for output in outputs if output not in seen))
@@ -146,9 +159,8 @@ def _boxes(
     for ceiling in _lower_and_lower(settings, table, box, lesson, hits, shares):
         made.upper[:, ceilings] = box.upper[:, ceilings].clamp(max=ceiling)
         # What later ceilings need, and no more: sums round by their largest weights.
-        lowest = LOWEST if settings.tuning == "shifted" else -ceiling
-        if lowest < 0:
-            made.lower[:, ceilings] = made.weight[:, ceilings] = box.lower[:, ceilings].clamp(min=lowest)
+        lowest = LOWEST if settings.tuning == "shifted" else -ceiling if ceiling > 0 else -math.inf
+        made.lower[:, ceilings] = made.weight[:, ceilings] = box.lower[:, ceilings].clamp(min=lowest)
         yield made
         if not bool(ceilings.any()):
             return

@@ -153,5 +153,6 @@ def _dictionary(
 
 def _with_ferns(seen: nn.Module, images: Tensor, groups: int, tests: int, seed: int) -> tuple[nn.Module, int]:
     """Ferns on features, whose levels suit those of the images."""
-    ferns = feature_ferns(seen(images[:SAMPLE]), groups, tests, seed=seed)
+    some = images[:: max(1, len(images) // SAMPLE)]  # which may come in the order of their classes
+    ferns = feature_ferns(seen(some[:SAMPLE]), groups, tests, seed=seed)
     return nn.Sequential(seen, ferns), ferns.bins

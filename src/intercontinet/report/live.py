@@ -6,10 +6,13 @@ from types import TracebackType
 from typing import final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from intercontinet.engine.loop import Listener
 from intercontinet.engine.loop import Progress as Heard
+
+ROOMY = 110  # columns of a terminal that has room for a bar beside what matters more
 
 
 @final
@@ -22,16 +25,17 @@ class Live:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        name = Column(no_wrap=True, overflow="ellipsis", ratio=1)  # the first to give way
+        time, note = Column(no_wrap=True, min_width=len("0:00:00")), Column(no_wrap=True, overflow="ellipsis")
+        columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False, table_column=name)]
+        if console.width >= ROOMY:
+            columns += [BarColumn(bar_width=16), TimeElapsedColumn(table_column=time.copy())]
+        columns += [
+            TimeRemainingColumn(table_column=time),
+            TextColumn("left", table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[note]}", markup=False, table_column=note),
+        ]
+        self._bars = Progress(*columns, console=console, disable=not console.is_terminal, expand=True)
 
     def __enter__(self) -> Live:
         self._bars.start()

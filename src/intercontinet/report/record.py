@@ -40,12 +40,29 @@ def method_place(method: str) -> tuple[int, str]:
 
 
 @dataclass(frozen=True)
+class Argued:
+    """What came of arguing with a promise, in counts of ``examples``.
+
+    Attributes:
+        certain: By certifying them afresh, in the task's own region.
+        attacked: Those that the worst weights found in that region get right.
+        right: Those that the model does.
+    """
+
+    examples: int
+    certain: int
+    attacked: int
+    right: int
+
+
+@dataclass(frozen=True)
 class Floor:
     """What was certain of a task's training set once it was learned; ``kept`` is None where nothing was promised.
 
     Of ``unseen_total`` examples that were held back, at least ``unseen_certified`` are certain, so that of unseen data
     at least ``unseen_floor`` is, at 95 % confidence; all three are None where none were held back. With ``drift`` it
     holds where frozen layers put out what they did here, give or take that share of an example's largest entry.
+    ``argued`` is None where nobody did.
     """
 
     task: str
@@ -57,6 +74,7 @@ class Floor:
     unseen_total: int | None = None
     unseen_floor: float | None = None
     drift: float | None = None
+    argued: Argued | None = None
 
     @property
     def share(self) -> float:
@@ -278,7 +296,9 @@ def _floor(part: Part) -> Floor:
         raise part.wrong(f"{certified} of {total} examples cannot be certified")
     kept = None if part.content.get("kept", part) is None else part.flag("kept")
     drift = part.maybe("drift", 0, 1) if "drift" in part.content else None
-    floor = Floor(part.text("task"), certified, total, part.number("accuracy", 0, 1), kept, drift=drift)
+    argued = _argued(part.inside("argued", dict), total) if "argued" in part.content else None
+    accuracy = part.number("accuracy", 0, 1)
+    floor = Floor(part.text("task"), certified, total, accuracy, kept, drift=drift, argued=argued)
     if all(part.content.get(name) is None for name in ("unseen_certified", "unseen_total", "unseen_floor")):
         return floor
     unseen, held_back = part.whole("unseen_certified"), part.whole("unseen_total")
@@ -290,6 +310,13 @@ def _floor(part: Part) -> Floor:
     if share * held_back > unseen:
         raise part.wrong(f"unseen_floor is {share}, with {unseen} of {held_back} unseen examples certified")
     return replace(floor, unseen_certified=unseen, unseen_total=held_back, unseen_floor=share)
+
+
+def _argued(part: Part, total: int) -> Argued:
+    argued = Argued(*(part.whole(name) for name in ("examples", "certain", "attacked", "right")))
+    if not max(argued.certain, argued.attacked) <= argued.right <= argued.examples <= total or not argued.examples:
+        raise part.wrong(f"{argued} makes no sense, of {total} examples")
+    return argued
 
 
 def _point(part: Part) -> CurvePoint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from intercontinet.report.results import ScenarioResult, TaskResult
@@ -70,6 +71,8 @@ def data_table(sets: Sequence[SetDescription]) -> Table:
             f"{each.train:,}",
             f"{each.test:,}",
             f"{each.download / 1e6:.0f} MB",
-            "[green]yes[/]" if each.present else "no",
+            "[red]damaged[/]" if each.damage else "[green]yes[/]" if each.present else "no",
         )
+    damaged = [each.damage for each in sets if each.damage]
+    out.caption = "\n".join(map(escape, damaged)) or None
     return out

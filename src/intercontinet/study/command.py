@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -22,6 +23,8 @@ from intercontinet.study.reproduce import chosen
 from intercontinet.study.store import cells, load_records
 from intercontinet.study.tables import TABLES, certified_text, ours_text, paper_text, rich_table
 from intercontinet.study.tradeoff import tradeoff
+
+HALF = 0.5  # of a task's training set
 
 
 @dataclass(frozen=True)
@@ -127,20 +130,30 @@ def outcome(summary: Mapping[str, Any]) -> Table:
             f"{seed['seconds']:.1f}",
         )
     table.caption = (
-        "Test accuracy at the end, mean over tasks; below each task, the share of its training set that is certain"
+        "Test accuracy at the end, mean over tasks. Below each task, the share of its training set that is certain, "
+        "and, after >=, that of unseen examples at 95 % confidence. [yellow]Yellow[/]: less than half of it was learned"
     )
     return table
 
 
 def _share(floor: Mapping[str, Any]) -> str:
+    """What is certain of a task, for a person to see at once."""
     if floor["kept"] is None:
         return "-"
-    share = f"{floor['certified'] / floor['total']:.3f}"
-    return share if floor["kept"] else f"[red]{share} not kept[/]"
+    lines = [f"{floor['certified'] / floor['total']:.3f}"]
+    if not floor["kept"]:
+        lines = [f"[red]{lines[0]} not kept[/]"]
+    elif floor["accuracy"] < HALF:
+        lines = [f"[yellow]{lines[0]}[/]"]
+    if "unseen_floor" in floor:
+        lines.append(f">={math.floor(1000 * floor['unseen_floor']) / 1000:.3f}")
+    return "\n".join(lines)
 
 
-def present(study: str, results: Path, docs: Path, console: Console, only: Sequence[str] = ()) -> None:
-    """Show what the store holds of a study: a table beside the paper's, or a figure; or cells of some names alone."""
+def present(
+    study: str, results: Path, docs: Path, console: Console, only: Sequence[str] = (), draw: bool = True
+) -> None:
+    """Show what the store holds of a study: a table beside the paper's, or cells of some names alone; draw a figure."""
     pooled = cells(records := load_records(results / study))
     keys = [plan.key for plan in chosen(study, only)] if only else list(pooled)
     if study in TABLES and not only:
@@ -152,14 +165,13 @@ def present(study: str, results: Path, docs: Path, console: Console, only: Seque
     if study not in TABLES and not records:
         console.out(f"{results / study} holds no records yet.", highlight=False)
         return
-    if study not in TABLES:
-        _draw(study, records, docs / "images")
     for key in keys:
         cell, published = pooled.get(key), yardstick(key.dataset, key.scenario, key.method)
         paper = f", paper {paper_text(published)}" if study in TABLES else ""
         text = f"{key}: {ours_text(cell)}{paper}; certified {certified_text(cell)}"
         console.print(text, highlight=False, soft_wrap=True)
-    if study not in TABLES:
+    if study not in TABLES and draw:
+        _draw(study, records, docs / "images")
         console.out(f"Drew {study} into {docs / 'images'}, as PNG, SVG and CSV.", highlight=False)
 
 

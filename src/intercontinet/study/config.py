@@ -147,8 +147,9 @@ def configure(
     values = {name: _from_yaml(value) for name, value in values.items()}
     for name in values:
         if name not in known:
-            raise InvalidSetting(f"method '{method}' has no setting '{name}'{nearest(str(name), known)}: they are "
-                                 f"{', '.join(known)}")  # fmt: skip
+            own_names = [own for own in known if own not in kind.fixed]
+            raise InvalidSetting(f"method '{method}' has no setting '{name}'{nearest(str(name), own_names)}: they are "
+                                 f"{', '.join(own_names)}")  # fmt: skip
     for name, value in kind.fixed.items():
         if values.get(name, value) != value:
             raise InvalidSetting(f"method '{method}' has {name} {value!r}: choose another method")

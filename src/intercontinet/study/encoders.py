@@ -63,8 +63,12 @@ class Shown:
         if encoder is None:
             return self.x
         if seed not in self._rows:
-            self._rows[seed] = self.rows(encoder)
-        return self._rows[seed]
+            self._rows[seed] = self.rows(encoder).int()  # half as large
+        return self._rows[seed].long()
+
+    def with_mirror(self, encoder: Encoder) -> Tensor:
+        """The rows of the examples, and of what a mirror shows of them."""
+        return torch.cat([self.rows(encoder), self.mirrored.rows(encoder)])
 
     def rows(self, encoder: Encoder) -> Tensor:
         """What an encoder makes of them, [examples, chosen]: for those who need it once."""
@@ -161,12 +165,8 @@ class Models:
             lesson,
             x=own.to(encoder, row),
             mirrored=own.mirrored.rows(encoder) if mirror else None,
-            strangers=None if strange is None else self._strange_rows(strange, encoder, row, mirror),
+            strangers=None if strange is None else strange.with_mirror(encoder) if mirror else strange.rows(encoder),
         )
-
-    @staticmethod
-    def _strange_rows(strange: Shown, encoder: Encoder, row: int, mirror: bool) -> Tensor:
-        return torch.cat([shown.to(encoder, row) for shown in (strange, *([strange.mirrored] if mirror else []))])
 
     def loaded(self, row: int, tensors: Mapping[str, Tensor]) -> nn.Module:
         """A copy of one seed's model on the CPU, with these tensors in what learns."""

@@ -81,6 +81,8 @@ def resume(folder: Path, run: Run) -> State | None:
         tensors = {key: tensor.to(run.device) for key, tensor in tensors.items()}
         memory = {key.removeprefix("memory/"): tensor for key, tensor in tensors.items() if key.startswith("memory/")}
         state = State(tensors["weights"], memory, lines=lines, **json.loads(header["state"]))
+        if "digests" in tensors:
+            state = replace(state, digests=tensors["digests"].cpu())
     except (OSError, CertificateError, KeyError, TypeError, ValueError) as error:
         raise InvalidData(f"the checkpoint {path} cannot be used: {error}. Start afresh in another --out") from error
     return run.taken_up(state)
@@ -104,7 +106,8 @@ def read_config(folder: Path) -> Mapping[str, Any]:
     if found != FORMAT or version != VERSION or not isinstance(config, dict):
         raise InvalidSetting(
             f"{folder} holds a run of another version ({found}, version {version}; written by intercontinet "
-            f"{content.get('intercontinet', 'unknown')}): this release goes on with version {VERSION} only"
+            f"{content.get('intercontinet', 'unknown')}): this release goes on with version {VERSION} only. Go on "
+            "with the release that wrote it, or start afresh in another --out"
         )
     if not isinstance(config.get("settings"), dict):
         raise _unusable(path, "its settings are no JSON object")
@@ -129,10 +132,10 @@ def leave(folder: Path, run: Run, state: State) -> None:
     """Write the state, then everything that people look at, each file whole."""
     hashes = [run.hash_of(index) for index in range(len(state.data), state.done)]
     state = replace(state, data=[*state.data, *hashes])
-    apart = ("weights", "memory", "lines")  # lines grow with tasks and epochs, and headers of files must stay short
+    apart = ("weights", "memory", "lines", "digests")  # what grows: headers of files must stay short
     record = {item.name: getattr(state, item.name) for item in fields(state) if item.name not in apart}
     lines = torch.frombuffer(bytearray(json.dumps(state.lines).encode()), dtype=torch.uint8)
-    tensors = {"weights": state.weights, "lines": lines}
+    tensors = {"weights": state.weights, "lines": lines, "digests": state.digests}
     tensors |= {f"memory/{name}": tensor for name, tensor in state.memory.items()}
     write_atomically(folder / CHECKPOINT, seal(tensors, {"state": json.dumps(record)}))
     export(folder, run, state)

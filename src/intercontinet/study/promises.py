@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from intercontinet.floor import TaskFloor
-from intercontinet.learners.method import Lesson, Memory
+from intercontinet.learners.method import Lesson, Memory, earlier
 from intercontinet.region import Region
 from intercontinet.study.summary import Line
 
@@ -23,7 +23,7 @@ def floor_record(
         "total": floor.total,
         "correct": correct,
         "accuracy": floor.accuracy,
-        "kept": floor.kept,
+        "kept": floor.kept and bool(earlier(memory, "enough")[row, lesson.index]),
     }
     if outputs := left_out(memory, row, lesson.index):
         record["left_out"] = outputs

@@ -61,6 +61,7 @@ class Study:
     seeds: int
     curves: bool = False
     epochs: int | None = None
+    argue: int = 0
 
     @property
     def several(self) -> bool:
@@ -144,6 +145,7 @@ STUDIES: dict[str, Study] = {
             ),
         ),
         5,
+        argue=1000,
     ),
     "tradeoff": Study(
         tuple(
@@ -284,7 +286,7 @@ def work_through(
     def record_of(step: Step) -> dict[str, Any]:
         tasks = streams[step.config.dataset, step.config.scenario]
         with torch.cuda.stream(stream_of_thread(at, "running")) if lanes > 1 else nullcontext():
-            run = Run(step.config, device, say, STUDIES[study].curves, tasks)
+            run = Run(step.config, device, say, STUDIES[study].curves, STUDIES[study].argue, tasks)
             state = complete(run, listen=_until(stop, hear(step, run)))
             return {**run.summary(state), "variant": step.plan.variant}
 

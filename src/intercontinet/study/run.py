@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from intercontinet.certificate import Certificate
-from intercontinet.data import fingerprint
+from intercontinet.data import copied, digests, fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory
@@ -26,8 +26,9 @@ from intercontinet.region import Region
 from intercontinet.report.record import FORMAT, VERSION
 from intercontinet.report.results import epoch_record
 from intercontinet.study import machine
+from intercontinet.study.argue import argue_with
 from intercontinet.study.config import Config, build_method, settings_of
-from intercontinet.study.encoders import Examples, Models
+from intercontinet.study.encoders import Encoder, Examples, Models
 from intercontinet.study.promises import floor_record, left_out, size_record, unseen_counts
 from intercontinet.study.state import State
 from intercontinet.study.summary import Line, seed_record
@@ -42,6 +43,7 @@ class Run:
         device: Where.
         say: Told what a person should know, in a line.
         curves: Whether test accuracy and region are measured after every epoch, for figures.
+        argue: With how many examples of every task its promise is argued with, inside its own region; 0 for not at all.
         tasks: The configuration's stream, where it is at hand already.
     """
 
@@ -51,10 +53,11 @@ class Run:
         device: str = "auto",
         say: Callable[[str], None] = print,
         curves: bool = False,
+        argue: int = 0,
         tasks: Stream | None = None,
     ) -> None:
         self.config, self.device = config, machine.chosen_device(device)
-        self._say, self._curves = say, curves
+        self._say, self._curves, self._argue = say, curves, argue
         self.stream = stream(config.dataset, config.scenario, tasks=config.tasks) if tasks is None else tasks
         self.method = _with_heads(build_method(config), self.stream)
         shape, mirror = self.stream.shape, config.settings.get("mirror")
@@ -98,6 +101,8 @@ class Run:
         Where seeds take turns, the phase that ``listen`` hears of says whose turn it is: "seed 3, learning".
         """
         lesson, tasks = self._lesson(state.done)
+        own = digests(lesson.x) if self._holds_back else state.digests[:0]
+        lesson = replace(lesson, known=copied(own, state.digests) if len(own) else None)
         before = self._right(state.weights, state.done)
         lines: list[list[Line]] = [[] for _ in self.config.seeds]
 
@@ -127,10 +132,10 @@ class Run:
         self._tell_diverged(weights, lesson)
         self._tell_left_out(memory, lesson)
         after = self._right(weights)
-        own = [self._answers(weights, test) for test in learned]
+        answers = [self._answers(weights, test) for test in learned]
         for row in range(len(lines)):
             flips = [b[row] & ~a[row] for b, a in zip(before, after[: state.done], strict=True)]
-            right = [answers[row] for answers in own]
+            right = [own[row] for own in answers]
             lines[row].append(
                 {
                     "event": "task",
@@ -149,14 +154,22 @@ class Run:
                 }
             )
         self._tell_not_kept([line[-1] for line in lines])
-        return replace(
+        state = replace(
             state,
             weights=weights,
             memory=memory,
             lines=[[*old, *new] for old, new in zip(state.lines, lines, strict=True)],
             done=state.done + 1,
             seconds=state.seconds + seconds,
+            digests=torch.cat([state.digests, own]),
         )
+        if self._argue and "lower" in memory:
+            argue_with(self, state, lesson, learned[0], self._argue, self._say)
+        return state
+
+    def encoder(self, row: int) -> Encoder | None:
+        """What lies below one seed's part that learns, if anything does."""
+        return self._models.encoders[row]
 
     def _lesson(self, index: int) -> tuple[Lesson, Sequence[Task]]:
         """What is learned next, and the tasks that are in it."""
@@ -167,6 +180,11 @@ class Run:
         task = self.stream.tasks[index]
         x, y = task.train
         return Lesson(task.name, index, x.to(self.device), y.to(self.device), task.classes), [task]
+
+    @property
+    def _holds_back(self) -> bool:
+        """Whether some examples are not learned from."""
+        return any(self.config.settings.get(name) for name in ("held_out", "unseen"))
 
     def _learn(
         self, state: State, lesson: Lesson, learned_from: Sequence[Examples], attempt: Callable[[range], Listener]
@@ -293,6 +311,9 @@ class Run:
                 "the encoders fitted here are not those that the run began with: hardware or versions differ. Go on "
                 "where it began, or start afresh in another --out"
             )
+        if self._holds_back and not len(state.digests):  # left by a release that did not ask
+            earlier = [digests(self.stream.tasks[index].train[0]) for index in range(state.done)]
+            state = replace(state, digests=torch.cat(earlier))
         known = self._origin in state.origins
         return state if known else replace(state, origins=[*state.origins, self._origin])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
+import torch
 from torch import Tensor
 
 from intercontinet.learners.method import Memory
@@ -26,6 +27,7 @@ class State:
         data: Hashes of the training sets of the tasks learned, where they were asked for.
         origins: Versions, hardware and commit of every process that worked on it, oldest first.
         encoders: Hashes of the seeds' encoders, where they have any.
+        digests: Of every training example of the tasks learned, where some are to stay unseen: none may come again.
     """
 
     weights: Tensor
@@ -38,6 +40,7 @@ class State:
     data: list[str] = field(default_factory=list)
     origins: list[Line] = field(default_factory=list)
     encoders: list[str] = field(default_factory=list)
+    digests: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
     def tasks(self, seed: int) -> list[Line]:
         """What one seed, by its row, had come to after each task."""

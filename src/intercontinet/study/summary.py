@@ -8,8 +8,9 @@ from typing import Any
 from intercontinet.study import metrics
 
 Line = dict[str, Any]
-# Where examples were held back, and where the floor holds for frozen layers that compute nearly the same.
-_WHERE_THERE = ("unseen_certified", "unseen_total", "unseen_floor", "drift")
+# Where examples were held back, where the floor holds for frozen layers that compute nearly the same, where outputs
+# found no room, and where it was argued with.
+_WHERE_THERE = ("unseen_certified", "unseen_total", "unseen_floor", "drift", "left_out", "argued")
 
 
 def seed_record(seed: int, initial: Sequence[float], lines: Sequence[Line], curves: bool) -> Line:

@@ -22,6 +22,7 @@ class SetDescription:
         name: What it is called here.
         folder: Where its files belong.
         present: Whether all of them are there.
+        damage: What is wrong with them, if anything is.
         classes: Number of classes.
         shape: Of one image.
         train: Number of training images.
@@ -32,6 +33,7 @@ class SetDescription:
     name: str
     folder: Path
     present: bool
+    damage: str
     classes: int
     shape: tuple[int, int, int]
     train: int
@@ -40,12 +42,13 @@ class SetDescription:
 
 
 def describe_sets() -> list[SetDescription]:
-    """Every image data set, at hand or not."""
+    """Every image data set, at hand or not. What is at hand is read, which takes a second or two."""
     return [
         SetDescription(
             name=name,
             folder=known.place,
             present=not known.missing(),
+            damage=_damage(name),
             classes=known.classes,
             shape=known.shape,
             train=known.train,
@@ -54,6 +57,15 @@ def describe_sets() -> list[SetDescription]:
         )
         for name, known in IMAGE_SETS.items()
     ]
+
+
+def _damage(name: str) -> str:
+    try:
+        if not about(name).missing():
+            image_set(name)
+    except InvalidData as error:
+        return str(error)
+    return ""
 
 
 def image_set(name: str) -> tuple[Pair, Pair]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,8 @@ def download(name: str, progress: bool = True) -> Path:
     except InterContiNetError:
         raise
     except _CannotFetch as error:
+        with suppress(OSError):  # as it is where something came
+            known.place.rmdir()
         raise InvalidData(_by_hand(known, str(error))) from error
     except requests.RequestException as error:
         reason = "the connection broke off more than once (try again: it goes on from there)"
