@@ -52,10 +52,21 @@ def test_make_targets_named_in_documents_exist() -> None:
     assert named <= targets
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_to_files(path: Path) -> None:
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
-        assert (path.parent / link).exists(), link
+def anchors_of(path: Path) -> set[str]:
+    """What a heading can be linked to by: its words, in small letters, joined by dashes."""
+    heads = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", path.read_text(), flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+LINKED = [*DOCUMENTS, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "results/README.md"))]
+
+
+@pytest.mark.parametrize("path", LINKED, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", path.read_text()):
+        target = (path.parent / link) if link else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), f"{link}#{anchor}"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -63,8 +74,8 @@ def test_nothing_is_left_to_be_filled_in(path: Path) -> None:
     assert not re.search(r"^[A-Z]{3,}$|TODO|FIXME|XXX", path.read_text(), re.M)
 
 
-def test_the_readme_lists_every_layer_that_has_a_rule() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_every_layer_that_has_a_rule_is_listed() -> None:
+    text = (ROOT / "docs" / "method.md").read_text()
     for name in known_layers():
         generic = re.sub(r"(BatchNorm|Dropout)\dd", r"\1", re.sub(r"(Adaptive)?(Max|Avg)Pool\dd", "pooling", name))
         assert re.search(rf"\b{generic}\b", text), name
