@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 from intercontinet.errors import DeviceMismatch, InvalidData
 
@@ -48,7 +48,7 @@ def collect(data: Data) -> tuple[Inputs, Tensor]:
             *_pair(data, "data must be a pair of tensors (x, y), a Dataset or a DataLoader of such pairs")
         )
     if isinstance(data, DataLoader):
-        batches = list(_pairs(data))
+        batches = list(_pairs(_in_order(data)))
         if not batches:
             raise InvalidData("the DataLoader yields no batch: there is nothing to learn or certify")
         inputs = [torch.cat(columns) for columns in zip(*(parts(x) for x, _ in batches), strict=True)]
@@ -57,6 +57,22 @@ def collect(data: Data) -> tuple[Inputs, Tensor]:
     if isinstance(data, Dataset):
         return collect(DataLoader(data, batch_size=256))
     raise InvalidData(f"data must be a pair of tensors (x, y), a Dataset or a DataLoader, not {type(data).__name__}")
+
+
+def _in_order(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """A loader that shuffles, without that: which examples a learner holds back goes by their places.
+
+    >>> data = list(zip(torch.arange(9.0), torch.arange(9)))
+    >>> collect(DataLoader(data, batch_size=2, shuffle=True))[1]
+    tensor([0, 1, 2, 3, 4, 5, 6, 7, 8])
+    """
+    sampler = loader.sampler
+    if loader.batch_size is None or type(sampler) is not RandomSampler or sampler.replacement:
+        return loader
+    if type(loader.batch_sampler) is not BatchSampler or sampler.num_samples != len(loader.dataset):  # type: ignore[arg-type]
+        return loader
+    how = {"collate_fn": loader.collate_fn, "num_workers": loader.num_workers, "drop_last": loader.drop_last}
+    return DataLoader(loader.dataset, loader.batch_size, worker_init_fn=loader.worker_init_fn, **how)  # type: ignore[arg-type]
 
 
 def _pair(pair: Any, complaint: str) -> tuple[Inputs, Tensor]:

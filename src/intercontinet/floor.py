@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Literal
@@ -18,7 +18,7 @@ from intercontinet.question import Passes, Question, movable_in
 from intercontinet.region import Region
 from intercontinet.taskfloor import TaskFloor
 
-__all__ = ["Margins", "TaskFloor", "certain_examples", "certify", "count", "floor_of", "without_known"]
+__all__ = ["Margins", "TaskFloor", "certain_examples", "certify", "count", "floor_of"]
 
 Margins = Literal["joint", "separate"]
 
@@ -130,12 +130,6 @@ def floor_of(
         unseen_certified=unseen_certified,
         unseen_total=unseen_total,
     )
-
-
-def without_known(floor: TaskFloor, earlier: Iterable[TaskFloor]) -> TaskFloor:
-    """The floor, without a word of unseen examples where an earlier task had the very same ones: they are not."""
-    known = any(task.data == floor.data for task in earlier)
-    return replace(floor, unseen_certified=None, unseen_total=None) if known else floor
 
 
 @torch.no_grad()

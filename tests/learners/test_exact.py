@@ -16,7 +16,7 @@ from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
 from intercontinet.learners.exact import ExactInterContiNet
 from intercontinet.nets import KWinners, feature_ferns, fern_net, with_table
 from intercontinet.tasks import Task, split_digits
-from tests.tiny import same, snapshot
+from tests.tiny import same, snapshot, without_bound
 
 
 def small(seed: int = 0, outputs: int = 10) -> nn.Sequential:
@@ -125,7 +125,7 @@ def test_going_on_from_a_certificate_gives_the_same_bits() -> None:
     for task in TASKS[1:3]:
         second.learn(images(task))
     assert same(snapshot(whole), snapshot(broken))
-    assert learner.certificate.tasks == second.certificate.tasks
+    assert [without_bound(floor) for floor in learner.certificate.tasks[1:]] == list(second.certificate.tasks[1:])
 
 
 def test_a_class_is_learned_once_and_an_error_changes_nothing() -> None:
@@ -231,14 +231,14 @@ def test_a_listener_hears_of_every_task_once_with_the_weights_it_left() -> None:
     assert math.isnan(heard[0].loss[0]), "there is no loss to tell of"
 
 
-def test_examples_that_were_learned_from_before_are_not_unseen() -> None:
+def test_no_bound_stands_on_examples_that_were_learned_from_before() -> None:
     x = torch.rand(80, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     x[:40, :, :3] *= 0.2
     x[40:, :, 3:] *= 0.2
     y = torch.arange(80) // 40
     learner = icn.ExactInterContiNet(fern_net((1, 6, 6), outputs=2, groups=40, tests=4, window=4, slots=2), keep=0.8)
     assert learner.learn((x, y), task="first").unseen_total == 8
-    assert learner.learn((x, y), task="again").unseen_total is None
+    assert learner.learn((x, y), task="again").unseen_floor == 0.0
 
 
 @pytest.mark.filterwarnings("ignore:not certified as asked")  # in so little room

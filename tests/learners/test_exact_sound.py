@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import intercontinet as icn
 from intercontinet.errors import InvalidSetting
@@ -47,19 +49,64 @@ def test_an_encoder_that_a_certificate_lets_roam_becomes_a_point() -> None:
         icn.verify(model, learner.certificate)
 
 
-def test_copies_of_examples_are_not_unseen() -> None:
+def noise(examples: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Images of nothing, whose labels cannot be told."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(examples, 1, 6, 6, generator=generator), torch.randint(0, 2, (examples,), generator=generator)
+
+
+def test_no_bound_stands_on_copies_of_examples() -> None:
     """Or a learner that knows an oversampled set by heart would promise the same of new data: here labels are noise."""
-    generator = torch.Generator().manual_seed(0)
-    x, y = torch.rand(60, 1, 6, 6, generator=generator), torch.randint(0, 2, (60,), generator=generator)
-    for repeats, unseen in ((20, None), (1, 6)):
-        learner = icn.ExactInterContiNet(fern_net((1, 6, 6), outputs=2, groups=200, tests=6, window=6))
-        floor = learner.learn((x.repeat(repeats, 1, 1, 1), y.repeat(repeats)))
-        assert floor.unseen_total == unseen
-    some = torch.cat([x, x[:30]])
-    learner = icn.ExactInterContiNet(fern_net((1, 6, 6), outputs=2, groups=200, tests=6, window=6), unseen=0.4)
-    floor = learner.learn((some, torch.cat([y, y[:30]])))
-    single = ExactSettings(unseen=0.4).divided(90, key_of(0, 0), CPU)[2][30:60]
-    assert floor.unseen_total == int(single.sum()), "those that occur once still are"
+    x, y = noise(60, seed=0)
+    learner = icn.ExactInterContiNet(fern_net((1, 6, 6), outputs=2, groups=200, tests=6, window=6))
+    floor = learner.learn((x.repeat(20, 1, 1, 1), y.repeat(20)))
+    assert floor.certified > 800 and (floor.unseen_certified, floor.unseen_total) == (0, 120)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_are_true_where_new_examples_are_often_the_same(seed: int) -> None:
+    """Two fifths are one blank image with labels by chance: without them the unseen would look easier than new ones."""
+
+    def drawn(examples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        x = torch.rand(examples, 1, 6, 6, generator=generator)
+        y = torch.randint(0, 2, (examples,), generator=generator)
+        x[y == 0, :, :3] *= 0.2
+        x[y == 1, :, 3:] *= 0.2
+        x[torch.rand(examples, generator=generator) < 0.4] = 0.0
+        return x, y
+
+    generator = torch.Generator().manual_seed(seed)
+    model = fern_net((1, 6, 6), outputs=2, groups=50, tests=4, window=4, capped=True)
+    learner = icn.ExactInterContiNet(model, keep=0.8, seed=seed, fit_rate=0.1)
+    floor, new = learner.learn(drawn(2000, generator)), drawn(2000, generator)
+    assert floor.unseen_floor is not None and 0.4 < floor.unseen_floor < 0.65
+    assert floor.unseen_floor < icn.certify(model, learner.region, new).floor
+
+
+def test_bounds_are_true_where_a_task_brings_examples_again() -> None:
+    """All but one were there before, and labels are noise."""
+    x, y = noise(600, seed=0)
+    more = torch.cat([x, noise(1, seed=1)[0]]), torch.cat([y, y[:1]])
+    model = fern_net((1, 6, 6), outputs=2, groups=300, tests=8, window=6, slots=3)
+    learner = icn.ExactInterContiNet(model, keep=0.5)
+    learner.learn((x, y), task="first")
+    elsewhere = deepcopy(model)
+    taken_up = icn.ExactInterContiNet(elsewhere, keep=0.5, certificate=learner.certificate)
+    again = learner.learn(more, task="nearly the same")
+    assert again.certified > 500 and again.unseen_floor == 0.0
+    assert taken_up.learn(more, task="nearly the same").unseen_total is None, "a certificate does not have examples"
+
+
+def test_a_loader_that_shuffles_does_not_mix_what_is_held_back() -> None:
+    """What an encoder may see goes by the examples' places."""
+    x, y = halves()
+    loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
+    regions = []
+    for data in ((x, y), loader):
+        learner = icn.ExactInterContiNet(fern_net((1, 6, 6), outputs=2, groups=50, tests=4, window=4))
+        learner.learn(data)
+        regions.append(learner.region)
+    assert regions[0].within(regions[1]) and regions[1].within(regions[0])
 
 
 @pytest.mark.parametrize("head", ["shared", "per-task"])

@@ -93,7 +93,7 @@ def test_unseen_examples_that_break_the_promise_are_watched_once_they_were_count
     assert before.certified < now.certified, "a count from after they were watched would flatter"
 
 
-@pytest.mark.parametrize(("factor", "stands"), [(0.5, True), (2.0, False)])
+@pytest.mark.parametrize(("factor", "stands"), [(0.5, True), (2.0, False)], ids=["inside", "elsewhere"])
 def test_a_count_stands_only_where_the_new_region_lies_in_that_it_was_made_in(
     factor: float, stands: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +109,8 @@ def test_a_count_stands_only_where_the_new_region_lies_in_that_it_was_made_in(
     monkeypatch.setattr(boxes, "fitted_to_keep", fitted)
     learner = icn.InterContiNet(mlp(), **BACK)
     floor = learner.learn(blobs(examples=200, spread=0.3))
-    assert not list(factors) and (floor.unseen_total == 40) is stands
+    assert not list(factors) and floor.unseen_total == 40 and floor.unseen_certified is not None
+    assert (floor.unseen_certified > 0) is stands, "where it does not stand, none counts as certain"
 
 
 def test_nothing_is_held_back_unless_asked_for() -> None:
@@ -117,17 +118,25 @@ def test_nothing_is_held_back_unless_asked_for() -> None:
     assert learner.certificate.tasks[0].unseen_total is None
 
 
-def test_examples_that_were_learned_from_before_are_not_unseen() -> None:
-    """A floor from them would say that a learner keeps of new data what it knows by heart."""
-    data = blobs(examples=60, spread=SPREAD)
-    learner, _ = learned(data)
-    again = learner.learn((data[0].flip(0), data[1].flip(0)), task="the same again")
-    assert again.unseen_total is None
-    model = mlp()
+def test_no_bound_stands_on_examples_that_were_learned_from_before() -> None:
+    """It would say that a learner keeps of new data what it knows by heart."""
+    x, y = blobs(examples=60, spread=SPREAD)
+    learner, _ = learned((x, y))
+    new, labels = blobs(examples=60, seed=5, spread=SPREAD)
+    again = learner.learn((torch.cat([x.flip(0), new[:1]]), torch.cat([y.flip(0), labels[:1]])), task="one more")
+    assert again.unseen_total == 12 and again.unseen_certified in (0, 1)
+    fresh = learner.learn((new[1:], labels[1:]), task="new ones")
+    assert fresh.unseen_certified is not None and fresh.unseen_certified > 1
+
+
+def test_after_going_on_from_a_certificate_no_bound_is_given() -> None:
+    """Which examples its tasks had cannot be known."""
+    data, model = blobs(examples=60, spread=SPREAD), mlp()
     shipped = icn.protect(model, data, keep=0.8, steps=2)
     later = icn.InterContiNet(model, certificate=shipped, **BACK)
-    assert later.learn(data).unseen_total is None
-    assert later.learn(blobs(examples=60, seed=5)).unseen_total == 12
+    assert later.learn(blobs(examples=60, seed=5)).unseen_total is None
+    bare = icn.InterContiNet(model, certificate=icn.Certificate.of(model, later.region), **BACK)
+    assert bare.learn(blobs(examples=60, seed=6)).unseen_total == 12, "of a region without floors it can"
 
 
 def test_later_tasks_hold_back_others_and_nest() -> None:

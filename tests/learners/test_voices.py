@@ -40,7 +40,7 @@ from tests.learners.tables import (
     same_bits,
 )
 from tests.strategies import points_inside
-from tests.tiny import same, snapshot
+from tests.tiny import same, snapshot, without_bound
 
 HOW = ExactSettings(fit_rate=0.1)
 
@@ -349,4 +349,4 @@ def test_going_on_from_a_certificate_gives_the_same_bits() -> None:
     for task in TASKS[1:3]:
         second.learn(task.train)
     assert same(snapshot(whole), snapshot(broken))
-    assert learner.certificate.tasks == second.certificate.tasks
+    assert [without_bound(floor) for floor in learner.certificate.tasks[1:]] == list(second.certificate.tasks[1:])

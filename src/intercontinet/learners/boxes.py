@@ -82,7 +82,7 @@ def learn_in_boxes(
     rows = [nets.layout.unflatten(own) for own in weights]
     correct = torch.stack([right(nets.model, row, lesson.x, labels, index) for row in rows])
     low, up = _radii(settings, nets, weights, lower, upper, taught, correct[:, learned], hear)
-    shares = Shares(settings.keep, torch.ones_like(learned), watched, unseen)
+    shares = Shares(settings.keep, torch.ones_like(learned), watched, unseen, lesson.known)
     counts = torch.zeros(4, len(rows), dtype=torch.int64, device=device)
     for seed in range(len(rows)):
         region, parent = (region_of(nets, *edges) for edges in ((low[seed], up[seed]), (lower[seed], upper[seed])))
@@ -124,13 +124,12 @@ def _promised(
         return fitted_to_keep(certain, lambda found: shares.enough(found, hits), state, region, out)
 
     box, found = fitted(shares) if settings.enforce else (region, certain(region, False))
-    unseen = torch.stack([(found & shares.unseen).sum(), shares.unseen.sum()])  # before they have a part in anything
-    if settings.enforce and bool(shares.unseen.any()) and int(found.sum()) < settings.keep * int(hits.sum()):
+    certain_unseen, unseen = shares.of_unseen(found)  # before they have a part in anything
+    if settings.enforce and unseen and int(found.sum()) < settings.keep * int(hits.sum()):
         first = box  # the promise is for the unseen, too
         box, found = fitted(replace(shares, unseen=torch.zeros_like(shares.unseen)))
-        unseen = unseen if box.within(first) else torch.zeros_like(unseen)
-    enough = torch.tensor(shares.enough(found, hits), device=found.device)
-    return box, torch.stack([found.sum(), *unseen, enough.long()])
+        certain_unseen = certain_unseen if box.within(first) else 0  # a bound is given whether it flatters or not
+    return box, torch.tensor([int(found.sum()), certain_unseen, unseen, int(shares.enough(found, hits))])
 
 
 def check_layers(settings: Settings, nets: Nets) -> None:

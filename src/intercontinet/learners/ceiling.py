@@ -37,13 +37,14 @@ def kept_for_all(under_a_ceiling: Callable[[Shares], Outcome], shares: Shares) -
     """The promise is for all examples: where the unseen ones break it, they are watched, too.
 
     What was counted of them before still tells of new ones, if the box now lies in the one they were counted in: what
-    is certain in that is certain in this.
+    is certain in that is certain in this. If it does not, none of them counts as certain: a bound is given whether it
+    flatters or not.
     """
     first = made = under_a_ceiling(shares)
     if made.certified < shares.keep * made.correct and made.unseen_total:
         made = under_a_ceiling(replace(shares, unseen=torch.zeros_like(shares.unseen)))
-        if made.box.region.within(first.box.region):
-            made = replace(made, unseen_certified=first.unseen_certified, unseen_total=first.unseen_total)
+        still = first.unseen_certified if made.box.region.within(first.box.region) else 0
+        made = replace(made, unseen_certified=still, unseen_total=first.unseen_total)
     return made
 
 

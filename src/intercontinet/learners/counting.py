@@ -76,8 +76,9 @@ def _under_a_ceiling(
         done = attempt.lowered(shares, ways=1)
         if done.enough:
             return replace(done, left_out=tuple(left_out))
-        seen = {output: (lesson.y == output) & ~shares.unseen for output in learned}
-        accuracy = {output: float(attempt.hits[mine].double().mean()) for output, mine in seen.items()}
+        counted = ~(shares.unseen | shares.watched)  # what is watched decides how far the ceiling falls, and no more
+        own = {output: (lesson.y == output) & counted for output in learned}
+        accuracy = {output: float(attempt.hits[mine].double().mean()) for output, mine in own.items()}
         worst = min(accuracy, key=lambda output: accuracy[output], default=None)
         if worst is None or accuracy[worst] >= HOPELESS:
             break

@@ -13,16 +13,17 @@ from torch import Tensor, nn
 from intercontinet.bounds import Float32, Network, in_float64
 from intercontinet.certificate import Certificate, check_inside
 from intercontinet.complaints import nearest
-from intercontinet.data import Data, check_inputs, check_labels, collect_one, copied, digests
+from intercontinet.data import Data, check_inputs, check_labels, collect_one, digests
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
-from intercontinet.floor import TaskFloor, floor_of, without_known
+from intercontinet.floor import TaskFloor, floor_of
 from intercontinet.inference import evaluated, examples_at_once, outputs_of
 from intercontinet.interval import Interval
 from intercontinet.learners.exact_method import learn_task
 from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.learners.method import Lesson
 from intercontinet.learners.outcome import Outcome, progress_of
+from intercontinet.learners.shares import Past
 from intercontinet.learners.table import Box, Table
 from intercontinet.nets.dictionary import PatchDictionary
 from intercontinet.nets.ferns import Ferns
@@ -45,7 +46,8 @@ class ExactInterContiNet:
             in ``with_table(..., capped=True)``, outputs are trained instead of counted.
         keep: Share of each task's accuracy that must stay certain, on its training set and on the part held out.
         seed: Fixes which examples are held out, and how classes are divided into parts.
-        certificate: Where to go on from; the model must lie in its region.
+        certificate: Where to go on from; the model must lie in its region. Which examples its tasks had is not known
+            then, and no bound for unseen ones is given.
         strangers: Examples of no task, which need no labels: a capped net's classes are told from them, too, so that
             fewer of what is to come is taken for what is known. The same for all tasks.
         options: See :class:`~intercontinet.learners.exact_settings.ExactSettings`.
@@ -86,6 +88,7 @@ class ExactInterContiNet:
         if self.settings.strangers_from:
             raise InvalidSetting("strangers_from names a data set, for runs: here, pass examples as strangers")
         self.model, self._seed, self._strangers = model, seed, strangers
+        self._past = Past.of(certificate)
         self._strange_rows: Tensor | None = None
         self.certificate = certificate or Certificate.of(model, self._start(), method="ExactInterContiNet")
 
@@ -137,10 +140,11 @@ class ExactInterContiNet:
         edges = (self.region.lower[self._name], self.region.upper[self._name])
         box = Box(state_of(self.model)[self._name], *edges)
         reflected = encoded(self._encoder, mirrored(x))[0] if self.settings.mirror else None
-        known = copied(digests(x)) if self.settings.held_out or self.settings.unseen else None
-        lesson = Lesson(task, index, rows, y, competing, reflected, self._strange(x), known)
+        own = digests(x)
+        lesson = Lesson(task, index, rows, y, competing, reflected, self._strange(x), self._past.known(own))
         made = learn_task(self.settings, self._table, box, lesson, sure, key_of(self._seed, index))
         floor = self._concluded(made, x, y, task, competing)
+        self._past = self._past.after(own)
         if listen is not None:
             listen(progress_of([made], lesson))
         return floor
@@ -161,9 +165,8 @@ class ExactInterContiNet:
         self, made: Outcome, x: Tensor, y: Tensor, task: str, competing: tuple[int, ...] | None
     ) -> TaskFloor:
         unseen = {"unseen_certified": made.unseen_certified, "unseen_total": made.unseen_total}
-        counts = (made.certified, made.correct)
-        floor = floor_of((x, y), *counts, task, competing, self.settings.keep, **(unseen if made.unseen_total else {}))
-        floor = without_known(floor, self.certificate.tasks)
+        told = unseen if made.unseen_total and self._past.whole else {}
+        floor = floor_of((x, y), made.certified, made.correct, task, competing, self.settings.keep, **told)
         if not (floor.kept and made.enough):
             where = "" if not floor.kept else " on the examples held out, though on all"
             tried = "" if self.settings.head == "per-task" else ", even under the lowest ceiling"

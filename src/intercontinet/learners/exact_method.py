@@ -77,7 +77,7 @@ def learn_task(settings: ExactSettings, table: Table, box: Box, lesson: Lesson, 
     if lesson.strangers is not None and not table.capped:
         raise InvalidSetting("strangers are for nets whose classes are trained under a ceiling: capped ones")
     counted, watched, unseen = settings.divided(len(lesson.y), key, lesson.y.device, lesson.known)
-    shares = Shares(settings.keep, sure, watched, unseen)
+    shares = Shares(settings.keep, sure, watched, unseen, lesson.known)
     if settings.head == "per-task":
         return learn_heads(settings, table, box, lesson, counted, shares, key)
     step = 2 if table.capped else 1  # ceilings are not meant

@@ -28,8 +28,8 @@ class ExactSettings:
         held_out: Share of a task's examples that are not counted or trained on, but watched when the ceiling falls.
         unseen: Share that shapes nothing at all: how much of it is certain tells what to expect of new examples. An
             encoder that is fitted or trained must not see it either (:meth:`shaping`), nor may an earlier task hold the
-            same examples in another form: there, set it to 0. Examples that a task has more than once are neither
-            watched nor unseen.
+            same examples in another form: there, set it to 0. Examples that came before, or come more than once, are
+            not watched, and where they are unseen count as not certain.
         head: "shared", where all outputs compete, or "per-task", where only those of one task do.
         fit_rate: Step size where columns are trained: heads of their own, and all columns of a capped net.
         guides: In a capped net, share of a task's examples that are not trained on either, but tell how loud columns
@@ -85,10 +85,13 @@ class ExactSettings:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Which examples are counted or trained on, watched, and unseen: [examples] each.
 
-        Those that are ``known`` from elsewhere are neither of the last two.
+        Those that are ``known`` from elsewhere are not watched.
         """
         return divided(self.held_out, self.unseen, examples, key, device, known)
 
     def shaping(self, examples: int, seed: int) -> Tensor:
-        """Which examples of the first task may shape an encoder, [examples]: all but those that are held back."""
+        """Which examples of the first task may shape an encoder, [examples]: all but those that are held back.
+
+        It goes by their places: give :meth:`~intercontinet.ExactInterContiNet.learn` the examples in the same order.
+        """
         return self.divided(examples, key_of(seed, 0), torch.device("cpu"))[0]

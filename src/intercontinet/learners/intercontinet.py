@@ -12,14 +12,15 @@ from torch import Tensor, nn
 
 from intercontinet.certificate import Certificate, check_inside
 from intercontinet.complaints import nearest
-from intercontinet.data import Data, check_inputs, check_labels, collect_one, copied, digests
+from intercontinet.data import Data, check_inputs, check_labels, collect_one, digests
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting, TrainingMode
-from intercontinet.floor import TaskFloor, floor_of, without_known
+from intercontinet.floor import TaskFloor, floor_of
 from intercontinet.inference import outputs_of
 from intercontinet.learners.boxes import Boxes, check_layers, learn_in_boxes, region_of
 from intercontinet.learners.method import Lesson, Memory, Nets, earlier
 from intercontinet.learners.settings import Settings
+from intercontinet.learners.shares import Past
 from intercontinet.region import Region
 from intercontinet.state import state_of
 
@@ -61,7 +62,8 @@ class InterContiNet:
         keep: Share of each task's accuracy that must stay certain.
         radius: Largest radius in the first task.
         seed: Fixes the order in which examples are seen.
-        certificate: Where to go on from; the model must lie in its region.
+        certificate: Where to go on from; the model must lie in its region. Which examples its tasks had is not known
+            then, and no bound for unseen ones is given.
         options: See :class:`Settings`.
 
     Attributes:
@@ -104,6 +106,7 @@ class InterContiNet:
         self.model = model
         self.certificate = certificate or Certificate.of(model, Region.everything(model), method="InterContiNet")
         self._nets = nets
+        self._past = Past.of(certificate)
 
     @property
     def region(self) -> Region:
@@ -139,22 +142,24 @@ class InterContiNet:
         classes = None if classes is None else tuple(int(c) for c in classes)
         check_labels(y, len(x), outputs_of(self.model, x), classes)
         self._check_head_is_new(classes)
-        known = copied(digests(x)) if self.settings.held_out or self.settings.unseen else None
-        lesson = Lesson(task, len(self.certificate.tasks), x, y, classes, known=known)
+        own = digests(x)
+        lesson = Lesson(task, len(self.certificate.tasks), x, y, classes, known=self._past.known(own))
         nets, layout = self._nets, self._nets.layout
         weights = layout.flatten(state)[None]
         edges = [layout.flatten(edge)[None] for edge in (self.region.lower, self.region.upper)]
         boxes = learn_in_boxes(self.settings, nets, weights, edges[0], edges[1], lesson, listen)
-        return self._conclude(boxes, lesson)
+        floor = self._conclude(boxes, lesson)
+        self._past = self._past.after(own)
+        return floor
 
     def _conclude(self, boxes: Boxes, lesson: Lesson) -> TaskFloor:
         settings, layout = self.settings, self._nets.layout
         data = (lesson.x, lesson.y)
         counts = int(boxes.certified[0]), int(boxes.correct[0])
         unseen = {"unseen_certified": int(boxes.unseen_certified[0]), "unseen_total": int(boxes.unseen_total[0])}
-        told = unseen if unseen["unseen_total"] else {}
+        told = unseen if unseen["unseen_total"] and self._past.whole else {}
         floor = floor_of(data, *counts, lesson.name, lesson.classes, settings.keep, **told)
-        floor = replace(without_known(floor, self.certificate.tasks), drift=settings.drift)
+        floor = replace(floor, drift=settings.drift)
         if settings.enforce and not floor.kept:
             warnings.warn(f"not certified as asked, even at a single point: {floor}", stacklevel=3)
         elif settings.enforce and not bool(boxes.enough[0]):

@@ -102,7 +102,7 @@ class Lesson:
         classes: The outputs among which to choose, where the task is known; None for all.
         mirrored: The same examples seen in a mirror, where a method trains on them too.
         strangers: Examples of no task, without labels, where a method is given any: the same in all lessons.
-        known: Examples that occur elsewhere too, in this task or an earlier one, and so cannot stay unseen, [examples].
+        known: Examples that occur elsewhere too, in this task or an earlier one: no bound stands on them, [examples].
     """
 
     name: str

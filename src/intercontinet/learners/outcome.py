@@ -50,6 +50,5 @@ def progress_of(made: Sequence[Outcome], lesson: Lesson) -> Progress:
 def outcome_of(box: Box, certain: Tensor, hits: Tensor, shares: Shares) -> Outcome:
     """Counts of the examples that are certain and sure, and of those that are right, [examples] each."""
     certain = certain & shares.sure
-    unseen = int((certain & shares.unseen).sum())
-    counts = int(certain.sum()), int(hits.sum()), unseen, int(shares.unseen.sum())
+    counts = int(certain.sum()), int(hits.sum()), *shares.of_unseen(certain)
     return Outcome(box, *counts, enough=shares.enough(certain, hits))

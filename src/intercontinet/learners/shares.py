@@ -8,6 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from intercontinet.certificate import Certificate
+from intercontinet.data import copied
 from intercontinet.errors import InvalidSetting
 from intercontinet.noise import orders
 
@@ -27,7 +29,8 @@ def divided(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Which examples are learned from, watched, and unseen, by a random order that the key fixes: [examples] each.
 
-    Those that are ``known``, [examples], from elsewhere are learned from, and so no bound stands on them.
+    Those that are ``known``, [examples], from elsewhere are not watched, but learned from. Unseen they may be: without
+    them the others would no longer be drawn as new examples are (see :meth:`Shares.of_unseen`).
 
     >>> [int(part.sum()) for part in divided(0.1, 0.2, 50, 0, torch.device("cpu"))]
     [35, 5, 10]
@@ -38,8 +41,34 @@ def divided(
     watched[order[:first]] = True
     hidden[order[first : first + second]] = True
     if known is not None:
-        watched, hidden = watched & ~known.to(device), hidden & ~known.to(device)
+        watched &= ~known.to(device)
     return ~(watched | hidden), watched, hidden
+
+
+@final
+@dataclass(frozen=True)
+class Past:
+    """What a learner was given before, by which it knows examples that come again.
+
+    Attributes:
+        digests: Of all examples so far, [examples].
+        whole: Whether these are all there were: not after going on from a certificate, which does not have them.
+    """
+
+    digests: Tensor
+    whole: bool
+
+    @staticmethod
+    def of(certificate: Certificate | None) -> Past:
+        return Past(torch.zeros(0, dtype=torch.int64), certificate is None or not certificate.tasks)
+
+    def known(self, own: Tensor) -> Tensor:
+        """By their digests, which examples came before, or come more than once: [examples]."""
+        return copied(own, self.digests)
+
+    def after(self, own: Tensor) -> Past:
+        """With these, too."""
+        return Past(torch.cat([self.digests, own]), self.whole)
 
 
 @final
@@ -52,14 +81,26 @@ class Shares:
         sure: Examples whose way into the net no rounding could change, [examples].
         watched: Those that decide nothing but the size of the region, [examples].
         unseen: Those that decide nothing, [examples].
+        known: Those of which there are copies that may have decided something, [examples]; None for none.
     """
 
     keep: float
     sure: Tensor
     watched: Tensor
     unseen: Tensor
+    known: Tensor | None = None
 
     def enough(self, certain: Tensor, hits: Tensor) -> bool:
         """Whether ``keep`` of the accuracy is certain among what was not unseen, and among what was watched."""
         kept = [int(certain[some].sum()) >= self.keep * int(hits[some].sum()) for some in (~self.unseen, self.watched)]
         return all(kept)
+
+    def of_unseen(self, certain: Tensor) -> tuple[int, int]:
+        """How many of the unseen examples are certain, and how many there are.
+
+        Of copies none counts as certain: with a count that is too low, a lower bound holds all the same.
+        """
+        counted = certain & self.unseen
+        if self.known is not None:
+            counted = counted & ~self.known.to(counted.device)
+        return int(counted.sum()), int(self.unseen.sum())
