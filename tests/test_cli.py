@@ -109,7 +109,7 @@ def test_help_names_and_explains_every_option(call: Call, path: tuple[str, ...])
         ("run", "dataset scenario method seeds keep epochs tasks net augment set config device out resume"),
         ("reproduce", "seeds epochs only device out docs show"),
         ("report", "out"),
-        ("bench", "rounds convolutional stream tables device json"),
+        ("bench", "rounds convolutional stream tables exact device json"),
         ("data list", ""),
         ("data get", ""),
     ],

@@ -331,7 +331,10 @@ def bench(
     tables: Annotated[
         bool, typer.Option("--tables", help="Time five seeds of Split MNIST, and all of Table 1; meant for a GPU.")
     ] = False,
-    device: Annotated[str, typer.Option(help="For --stream and --tables: auto, cpu or cuda.")] = "auto",
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Time one task of Split MNIST: the exact learner beside the paper's.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="For --stream, --tables and --exact: auto, cpu or cuda.")] = "auto",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
     """Measure steps and certification as multiples of a plain PyTorch step of the same net, in one run."""
@@ -345,7 +348,8 @@ def bench(
         raise InvalidSetting(f"--json: there is no folder {json_file.parent}: make it, or choose another file")
     at = chosen_device(device)
     tables_on = device_for_tables(device) if tables else None
-    figures = measured(rounds, typer.echo, convolutional, at if stream else None, tables_on)
+    places = (at if stream else None, tables_on, at if exact else None)
+    figures = measured(rounds, typer.echo, convolutional, *places)
     if json_file is not None:
         write_atomically(json_file, (json.dumps(figures, indent=1) + "\n").encode())
         typer.echo(f"Wrote {json_file}")

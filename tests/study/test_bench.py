@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from intercontinet.errors import InvalidSetting
 from intercontinet.learners.method import Lesson
 from intercontinet.nets import mlp
 from intercontinet.study import bench
+from intercontinet.study.config import Config
 from intercontinet.study.reproduce import STUDIES, Plan, Study
+from intercontinet.study.run import Run
+from intercontinet.study.state import State
 from intercontinet.tasks import Scenario, Stream, stream
 
 RATIOS = {"naive_ratio", "centre_ratio", "clamped_ratio", "radii_ratio", "certify_ratio"}
@@ -46,8 +50,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STUDIES, "tiny", TINY)
 
 
-def _five_tasks(name: str, scenario: Scenario, *, tasks: int) -> Stream:
-    assert (name, tasks) == ("permuted-mnist", 5)
+def _five_tasks(name: str, scenario: Scenario, *, tasks: int | None = None) -> Stream:
+    assert (name, tasks) in (("permuted-mnist", 5), ("digits", None))
     return stream("digits", scenario)
 
 
@@ -124,6 +128,29 @@ def test_a_long_stream_is_timed_warm_and_by_its_medians(monkeypatch: pytest.Monk
     assert figures["state_first"] == figures["state_last"] == 3.0, "under whatever name it is held"
 
 
+def test_the_exact_learner_is_timed_in_turn_with_the_papers_encoders_included(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, took = [0.0], {"exact": iter([2.0, 1.0, 4.0]), "intercontinet": iter([4.0, 4.0, 16.0])}
+    order: list[str] = []
+
+    class Slow(Run):
+        def __init__(self, config: Config, device: str, say: bench.Say, tasks: Stream) -> None:
+            super().__init__(config, device, say, tasks=tasks)
+            order.append(config.method)
+            clock[0] += next(took[config.method])
+
+        def advance(self, state: State, listen: object = None) -> State:
+            assert self.config.seeds == (0,) and self.config.scenario == "class" and not state.done
+            return replace(state, seconds=1.0)
+
+    monkeypatch.setattr(bench, "Run", Slow)
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    said: list[str] = []
+    figures = bench.exact(CPU, said.append)
+    assert order == ["exact", "intercontinet"] * 3
+    assert (figures["exact_seconds"], figures["paper_seconds"]) == (3.0, 5.0), "building, and learning"
+    assert figures["exact_ratio"] == 0.4 and said[-1].endswith("exact 3.0 s, the paper's 5.0 s: 0.40x")
+
+
 def test_tables_time_five_seeds_and_all_cells_but_those_as_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,14 +186,16 @@ def test_the_command_measures_all_that_is_asked_for(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(bench, "long_stream", lambda device, _: {"stream on": device.type})
     monkeypatch.setattr(bench, "tables", lambda device, _: {"tables on": device.type})
+    monkeypatch.setattr(bench, "exact", lambda device, _: {"exact on": device.type})
     file = tmp_path / "speed.json"
     words = ["bench", "--rounds", "1", "--json", str(file), "--stream"]
-    for more in ([], ["--tables", "--device", "cpu"]):
+    for more in ([], ["--exact", "--tables", "--device", "cpu"]):
         done = CliRunner().invoke(app, words + more)
         assert done.exit_code == 0, done.output
         figures = json.loads(file.read_text())
         assert set(figures) >= RATIOS and figures["stream"] == {"stream on": "cpu"}
         assert figures.get("tables") == ({"tables on": "cpu"} if more else None)
+        assert figures.get("exact") == ({"exact on": "cpu"} if more else None)
     refused = CliRunner().invoke(app, [*words, "--tables"])
     assert isinstance(refused.exception, InvalidSetting)
 
