@@ -52,6 +52,15 @@ def test_make_targets_named_in_documents_exist() -> None:
     assert named <= targets
 
 
+def test_scripts_named_in_documents_exist() -> None:
+    text = "".join(
+        path.read_text() for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md", *ROOT.glob("results/*/notes.md")]
+    )
+    named = {f"{path}.py" for path in re.findall(r"\b((?:benchmarks|examples)/\w+)\.py", text)}
+    named |= {f"{module.replace('.', '/')}.py" for module in re.findall(r"python -m (benchmarks\.\w+)", text)}
+    assert "benchmarks/gaps.py" in named and not [name for name in sorted(named) if not (ROOT / name).is_file()]
+
+
 def anchors_of(path: Path) -> set[str]:
     """What a heading can be linked to by: its words, in small letters, joined by dashes."""
     heads = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", path.read_text(), flags=re.S), re.M)

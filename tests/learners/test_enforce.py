@@ -18,10 +18,13 @@ from tests.tiny import QUICK, blobs, fitted, mlp
 def fitted_by_hand(
     model: nn.Module, region: Region, parent: Region | None, data: tuple[Tensor, Tensor], wanted: float
 ) -> tuple[Region, int]:
-    def certain(box: Region, quick: bool) -> Tensor:
-        return certain_examples(model, box, *data, None, quick=quick)
+    def certain(box: Region, quick: bool, some: Tensor) -> Tensor:
+        return certain_examples(model, box, *data, None, quick=quick) & some
 
-    box, found = fitted_to_keep(certain, lambda some: int(some.sum()) >= wanted, state_of(model), region, parent)
+    def enough(found: Tensor) -> bool:
+        return int(found.sum()) >= wanted
+
+    box, found = fitted_to_keep(certain, enough, state_of(model), region, parent, len(data[1]))
     return box, int(found.sum())
 
 
@@ -137,3 +140,29 @@ def test_without_a_parent_nothing_is_let_out_and_with_one_nothing_leaves_it() ->
     near = icn.Region.around(model, {"0.weight": 2e-4, "0.bias": 1e-4, "2.weight": 1e-4, "2.bias": 1e-4})
     out, _ = fitted_by_hand(model, region, near, data, 40.0)
     assert all(torch.equal(one, other) for one, other in zip(edges(out), edges(near), strict=True))
+
+
+@pytest.mark.parametrize("radius", [0.01, 1.0])
+def test_what_is_beyond_doubt_is_not_looked_at_again(radius: float) -> None:
+    """Certain in a larger box, or not even in a smaller one: neither changes the answer, and both cost time."""
+    data = blobs(examples=300, spread=0.8)
+    model = fitted(data)
+    region, parent = icn.Region.around(model, radius), icn.Region.around(model, 100.0)
+    wanted = 0.8 * icn.certify(model, icn.Region.around(model, 0.0), data).certified
+    looks: list[int] = []
+
+    def certain(box: Region, quick: bool, some: Tensor) -> Tensor:
+        looks.append(int(some.sum()))
+        return certain_examples(model, box, *data, None, quick=quick) & some
+
+    def always(box: Region, quick: bool, some: Tensor) -> Tensor:
+        return certain_examples(model, box, *data, None, quick=quick)
+
+    def enough(found: Tensor) -> bool:
+        return int(found.sum()) >= wanted
+
+    start = (enough, state_of(model), region, parent, 300)
+    (box, found), (other, plainly) = fitted_to_keep(certain, *start), fitted_to_keep(always, *start)
+    assert box.within(other) and other.within(box) and torch.equal(found, plainly)
+    assert looks[0] == looks[-1] == 300 and len(looks) > 9 and looks[-2] < 10, "but the last, which must be sure"
+    assert sum(looks) < 0.6 * 300 * len(looks)

@@ -100,10 +100,12 @@ def test_a_count_stands_only_where_the_new_region_lies_in_that_it_was_made_in(
     """Let out, a region may end elsewhere once the unseen are watched."""
     factors = iter([1.0, factor])
 
-    def fitted(certain: Any, enough: Any, weights: State, region: icn.Region, parent: Any) -> tuple[icn.Region, Tensor]:
+    def fitted(
+        certain: Any, enough: Any, weights: State, region: icn.Region, parent: Any, examples: int
+    ) -> tuple[icn.Region, Tensor]:
         now = next(factors)
         box = region.scaled(now, weights) if now <= 1 else icn.Region.around(weights, 9.0)
-        found = certain(region.scaled(1e-6, weights), False)
+        found = certain(region.scaled(1e-6, weights), False, torch.ones(examples, dtype=torch.bool))
         return box, found if now != 1 else found & (torch.arange(len(found)) % 2 == 0)
 
     monkeypatch.setattr(boxes, "fitted_to_keep", fitted)

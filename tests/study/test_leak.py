@@ -19,18 +19,35 @@ from torch import Tensor
 from intercontinet.learners.exact import parts_of
 from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.study.config import Config, configure
+from intercontinet.study.reproduce import VOLUME
 from intercontinet.study.run import Run
 from intercontinet.study.state import State
 from intercontinet.tasks import SCENARIOS, Scenario, Stream, Task, stream
 from tests.tiny import Pair, same
 
 STRANGE: dict[str, Any] = {"tuning": "shifted", "fit_rate": 0.1}
+IMAGES = ("exact on a dictionary", "exact by sight")
 METHODS: dict[str, dict[str, Any]] = {
     "exact on levels": {"method": "exact", "net": "levels-40-5"},
     "exact, capped": {"method": "exact", "net": "capped-levels-40-5"},
     "exact, strangers": {"method": "exact", "net": "capped-levels-40-5", "settings": STRANGE},
     "exact on winners": {"method": "exact", "net": "winners-80-8"},
+    "exact on a dictionary": {
+        "method": "exact",
+        "net": "capped-dictionary-20-1-10-1-40-5",
+        "settings": {"mirror": True},
+    },
+    "exact by sight": {
+        "method": "exact",
+        "net": "capped-sight-2-40-5",
+        "settings": {"mirror": True, "tuning": "shifted"},
+    },
     "intercontinet": {"method": "intercontinet", "net": "mlp-8", "epochs": 2},
+    "intercontinet, improved": {
+        "method": "intercontinet",
+        "net": "mlp-8",
+        "settings": {**VOLUME, "centre_epochs": 2, "radii_epochs": 2},
+    },
     "ewc": {"method": "ewc", "net": "mlp-8", "epochs": 2, "settings": {"strength": 1}},
 }
 everywhere = pytest.mark.parametrize(
@@ -64,15 +81,16 @@ def _no_asking_git(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def digits(scenario: Scenario) -> Stream:
-    """Three tasks, and of their examples a quarter."""
+def digits(scenario: Scenario, name: str = "") -> Stream:
+    """Three tasks, and of their examples a quarter; as images, where a method is for those."""
     whole = stream("digits", scenario, tasks=3)
+    shape = (1, 8, 8) if name in IMAGES else whole.shape
+
+    def quarter(pair: Pair) -> Pair:
+        return pair[0][::4].reshape(-1, *shape), pair[1][::4]
+
     few = [replace(t, train=quarter(t.train), test=quarter(t.test)) for t in whole.tasks]
     return replace(whole, tasks=few)
-
-
-def quarter(pair: Pair) -> Pair:
-    return pair[0][::4], pair[1][::4]
 
 
 def asked(name: str, scenario: Scenario) -> Config:
@@ -81,7 +99,7 @@ def asked(name: str, scenario: Scenario) -> Config:
 
 @cache
 def unbroken(name: str, scenario: Scenario) -> tuple[Run, list[State]]:
-    run = Run(asked(name, scenario), "cpu", tasks=digits(scenario))
+    run = Run(asked(name, scenario), "cpu", tasks=digits(scenario, name))
     states = [run.begin()]
     while states[-1].done < run.lessons:
         states.append(run.advance(states[-1]))
@@ -115,7 +133,7 @@ def learned_the_same(one: State, other: State) -> None:
 
 def run_on(name: str, scenario: Scenario, tasks: Sequence[Task]) -> Run:
     """A new run on these tasks; an encoder that was fitted to the first task's images stays the one it was."""
-    run = Run(asked(name, scenario), "cpu", tasks=replace(digits(scenario), tasks=tasks))
+    run = Run(asked(name, scenario), "cpu", tasks=replace(digits(scenario, name), tasks=tasks))
     run._models.encoders = unbroken(name, scenario)[0]._models.encoders
     return run
 
@@ -124,15 +142,15 @@ def run_on(name: str, scenario: Scenario, tasks: Sequence[Task]) -> Run:
 def test_other_tasks_training_data_change_nothing(name: str, scenario: Scenario) -> None:
     _, states = unbroken(name, scenario)
     for now in range(3):
-        tasks = changed(digits(scenario).tasks, lambda place, now=now: place != now, test=False)  # type: ignore[misc]
+        tasks = changed(digits(scenario, name).tasks, lambda place, now=now: place != now, test=False)  # type: ignore[misc]
         learned_the_same(run_on(name, scenario, tasks).advance(states[now]), states[now + 1])
 
 
 @everywhere
 def test_test_data_change_nothing_but_what_is_measured_on_them(name: str, scenario: Scenario) -> None:
     _, states = unbroken(name, scenario)
-    run = Run(asked(name, scenario), "cpu", tasks=replace(digits(scenario), tasks=changed(
-        digits(scenario).tasks, lambda _: False, test=True)))  # fmt: skip
+    run = Run(asked(name, scenario), "cpu", tasks=replace(digits(scenario, name), tasks=changed(
+        digits(scenario, name).tasks, lambda _: False, test=True)))  # fmt: skip
     state = run.begin()
     for expected in states[1:]:
         state = run.advance(state)
@@ -145,8 +163,8 @@ def test_test_data_change_nothing_but_what_is_measured_on_them(name: str, scenar
 def test_tasks_to_come_change_nothing(name: str, scenario: Scenario) -> None:
     _, states = unbroken(name, scenario)
     for done in (1, 2):
-        tasks = changed(digits(scenario).tasks, lambda place, done=done: place >= done, test=True)  # type: ignore[misc]
-        run = Run(asked(name, scenario), "cpu", tasks=replace(digits(scenario), tasks=tasks))
+        tasks = changed(digits(scenario, name).tasks, lambda place, done=done: place >= done, test=True)  # type: ignore[misc]
+        run = Run(asked(name, scenario), "cpu", tasks=replace(digits(scenario, name), tasks=tasks))
         state = run.begin()
         for _ in range(done):
             state = run.advance(state)
@@ -157,7 +175,7 @@ def test_tasks_to_come_change_nothing(name: str, scenario: Scenario) -> None:
 def test_the_tasks_own_data_change_what_is_learned(name: str, scenario: Scenario) -> None:
     """Or else the tests above would say nothing."""
     _, states = unbroken(name, scenario)
-    tasks = changed(digits(scenario).tasks, lambda place: place == 1, test=False)
+    tasks = changed(digits(scenario, name).tasks, lambda place: place == 1, test=False)
     after = run_on(name, scenario, tasks).advance(states[1])
     assert not torch.equal(after.weights, states[2].weights)
 
@@ -188,8 +206,8 @@ class Guarded(Sequence[Task]):
 def test_no_other_task_is_even_asked_for(name: str, scenario: Scenario) -> None:
     run, states = unbroken(name, scenario)
     for now in range(3):
-        guarded = Guarded(digits(scenario).tasks, now)
-        fresh = Run(run.config, "cpu", tasks=digits(scenario))
+        guarded = Guarded(digits(scenario, name).tasks, now)
+        fresh = Run(run.config, "cpu", tasks=digits(scenario, name))
         fresh.stream = replace(fresh.stream, tasks=guarded)
         learned_the_same(fresh.advance(states[now]), states[now + 1])
         assert guarded.asked

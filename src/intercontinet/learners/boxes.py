@@ -115,15 +115,18 @@ def _promised(
         model = deepcopy(model)
         model.load_state_dict(state, strict=False)
 
-    def certain(box: Region, quick: bool) -> Tensor:
-        joint = settings.margins == "joint"
-        return certain_examples(model, box, lesson.x, labels, index, joint, quick, settings.drift, movable)
+    def certain(box: Region, quick: bool, some: Tensor) -> Tensor:
+        found = torch.zeros_like(some)
+        if bool(some.any()):
+            how = (index, settings.margins == "joint", quick, settings.drift, movable)
+            found[some] = certain_examples(model, box, lesson.x[some], labels[some], *how)
+        return found
 
     def fitted(shares: Shares) -> tuple[Region, Tensor]:
         out = parent if settings.widen else None
-        return fitted_to_keep(certain, lambda found: shares.enough(found, hits), state, region, out)
+        return fitted_to_keep(certain, lambda found: shares.enough(found, hits), state, region, out, len(hits))
 
-    box, found = fitted(shares) if settings.enforce else (region, certain(region, False))
+    box, found = fitted(shares) if settings.enforce else (region, certain(region, False, torch.ones_like(hits)))
     certain_unseen, unseen = shares.of_unseen(found)  # before they have a part in anything
     if settings.enforce and unseen and int(found.sum()) < settings.keep * int(hits.sum()):
         first = box  # the promise is for the unseen, too
