@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -179,7 +180,9 @@ def test_run_takes_ones_own_data_from_anywhere(call: Call) -> None:
         ("run --dataset digits --scenario tsk --out x", "did you mean 'task'"),
         ("run --method ewk --out x", "did you mean 'ewc'"),
         ("run --net mpl-8 --out x", "there is no net 'mpl-8'"),
+        ("run --net mlp --out x", "there is no net 'mlp': use alexnet, or mlp with its hidden widths"),
         ("run --seeds none --out x", "seeds is 'none'"),
+        ("run --seeds 99999999999999999999 --out x", "one run takes at most 10,000"),
         ("run --keep 2 --out x", "keep is 2.0"),
         ("run --epochs 0 --out x", "epochs is 0"),
         ("run --tasks 7 --out x", "too few for 7 task(s)"),
@@ -202,6 +205,7 @@ def test_run_takes_ones_own_data_from_anywhere(call: Call) -> None:
         ("reproduce table1 --only ewk --show", "no cell of table1 is called ewk (did you mean 'ewc'?)"),
         ("reproduce tabel1", "tradeoff, docs"),
         ("reproduce table1 --seeds 0", "seeds is 0"),
+        ("reproduce table1 --device gpu --out x", "there is no device 'gpu'"),
         ("reproduce docs --out nowhere", "nowhere holds no records"),
         ("report nowhere", "nowhere"),
         ("report .", "."),
@@ -222,6 +226,51 @@ def test_bad_input_is_one_line_and_exit_2_and_leaves_no_folder(
     assert words in err
     assert re.fullmatch(r"error: [^\n]+\n", err)
     assert not Path("x").exists()
+
+
+@pytest.mark.parametrize(
+    "command", ["demo", "run", "reproduce table1", "report .", "protect", "update", "attack", "reproduce docs --docs d"]
+)
+def test_an_empty_path_is_not_taken_for_the_folder_one_is_in(call: Call, command: str, tmp_path: Path) -> None:
+    code, _, err = call(*command.split(), "--out", "")
+    assert code == 2 and "it is empty" in re.sub(r"\W+", " ", err)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("command", ["data list", "run --method sgd --net mlp-8 --epochs 1 --tasks 2 --device cpu"])
+def test_output_that_has_nowhere_to_go_is_one_line_and_exit_2(command: str, tmp_path: Path) -> None:
+    line = [sys.executable, "-c", "from intercontinet.cli import main; main()", *command.split()]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(line, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (2, "error: cannot write the output: No space left on device\n")
+
+
+def test_a_pipe_that_is_closed_ends_quietly(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    line = [sys.executable, "-c", "from intercontinet.cli import main; main()", "data", "list"]
+    with open(writer, "w") as closed:
+        done = subprocess.run(line, cwd=tmp_path, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_out_of_memory_is_one_line_and_exit_2(call: Call, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Run, "begin", fail)
+    code, _, err = call("run", *SMALL, "--method", "sgd")
+    assert code == 2 and re.fullmatch(r"error: out of memory: use --device cpu, [^\n]+\n", err)
 
 
 def test_bad_flags_exit_2(call: Call) -> None:
@@ -310,7 +359,7 @@ def test_reproduce_runs_what_is_missing_and_shows_it_all(call: Call, tiny_study:
         assert code == 0 and "cell(s)" not in out and "Table 1: Split Digits" in out
     assert {path: path.stat().st_mtime_ns for path in Path("results/table1").glob("*.json")} == before
     code, out, _ = call("reproduce", "table1", "--show", "--only", "sgd")
-    assert code == 0 and re.fullmatch(r"domain/sgd: .* ± .*, 2 seeds, paper -; certified -\n", out)
+    assert code == 0 and re.fullmatch(r"domain/sgd: .* ± .*, 2 seeds, paper -; certified -\nEpochs a task: 2\.\n", out)
     with held(Path("results/table1")):
         code, _, err = call(*go, "--seeds", "3")
     assert code == 2 and "another process" in err

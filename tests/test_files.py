@@ -7,10 +7,12 @@ import json
 import math
 import os
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import safetensors.torch
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 
 import intercontinet as icn
 from intercontinet.errors import CertificateError, WriteError
-from intercontinet.files import load_weights, read_header, save_weights, seal, unseal, write_atomically
+from intercontinet.files import _UMASK, load_weights, read_header, save_weights, seal, unseal, write_atomically
 from intercontinet.record import FORMAT, FORMAT_VERSION, Record
 from tests.tiny import blobs, mlp, same, snapshot, with_statistics
 
@@ -279,3 +281,43 @@ def test_a_directory_in_the_way_stays(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match=r"cannot write .*model\.icn"):
         write_atomically(target, b"content")
     assert target.is_dir() and only_file(target)
+
+
+def being_read(path: Path, most: int = -1) -> tuple[Thread, list[bytes]]:
+    """A pipe, and a thread that reads so many bytes from it, or all, and leaves; no failing test waits for it."""
+    os.mkfifo(path)
+    found: list[bytes] = []
+
+    def read() -> None:
+        with open(path, "rb", buffering=0) as file:
+            found.append(file.readall() if most < 0 else file.read(most))
+
+    reader = Thread(target=read, daemon=True)
+    reader.start()
+    return reader, found
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    path, content = tmp_path / "pipe", bytes(range(256)) * 1024  # more than a pipe holds
+    reader, found = being_read(path)
+    write_atomically(path, content)
+    assert stat.S_ISFIFO(path.stat().st_mode) and only_file(path)
+    reader.join(timeout=60)
+    assert found == [content]
+
+
+def test_a_pipe_that_takes_too_little_is_named_and_stays_one(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    being_read(path, most=1)
+    with pytest.raises(WriteError, match=r"cannot write to .*pipe: Broken pipe"):
+        write_atomically(path, bytes(1 << 20))
+    assert stat.S_ISFIFO(path.stat().st_mode) and only_file(path)
+
+
+def test_writing_leaves_the_umask_alone_which_is_every_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(mask: int) -> int:
+        raise AssertionError("the umask was set")
+
+    monkeypatch.setattr(os, "umask", asked)
+    write_atomically(tmp_path / "file", b"content")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~_UMASK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from intercontinet import commands
-from intercontinet.commands import console_for_pages
-from intercontinet.errors import InterContiNetError, InvalidSetting, Violation
+from intercontinet.commands import PATH, console_for_pages
+from intercontinet.errors import InterContiNetError, InvalidSetting, Violation, memory_gave_out
 from intercontinet.version import __version__
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ EXPLANATION = (
     "[bold]Attack[/]: the worst weights that gradient ascent found in that region; it can never be below the "
     "floor. In [yellow]yellow[/]: hardly learned."
 )
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # why output can fail; a closed pipe ends it quietly
 
 app = typer.Typer(
     add_completion=False,
@@ -53,7 +56,9 @@ def root(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for certificates, weights, metrics and plots.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for certificates, weights, metrics and plots.", **PATH)] = Path(
+        "runs/demo"
+    ),
     seed: Annotated[int, typer.Option(help="Fixes weights, shuffling and attack.")] = 0,
 ) -> None:
     """Learn Split Digits with both learners in all three scenarios, attack them, and show what is certain."""
@@ -170,7 +175,7 @@ def run(
         str | None, typer.Option(help="auto (the default: a GPU where there is one), cpu or cuda.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the run; runs/DATASET-SCENARIO-METHOD by default.")
+        Path | None, typer.Option(help="Folder for the run; runs/DATASET-SCENARIO-METHOD by default.", **PATH)
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
 ) -> None:
@@ -229,12 +234,12 @@ def reproduce(
         list[str] | None, typer.Option(help="Only cells of this name: class/ewc, domain, mas, mnist; may be repeated.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    out: Annotated[Path, typer.Option(help="The results store: cells found there are not run again.")] = Path(
+    out: Annotated[Path, typer.Option(help="The results store: cells found there are not run again.", **PATH)] = Path(
         "results"
     ),
-    docs: Annotated[Path, typer.Option(help="Where figures, and with 'docs' the results page, are written.")] = Path(
-        "docs"
-    ),
+    docs: Annotated[
+        Path, typer.Option(help="Where figures, and with 'docs' the results page, are written.", **PATH)
+    ] = Path("docs"),
     show: Annotated[
         bool, typer.Option("--show", help="Run nothing, and draw nothing: show what the store holds.")
     ] = False,
@@ -245,6 +250,7 @@ def reproduce(
     from intercontinet.study import folder
     from intercontinet.study.command import epochs_of, present
     from intercontinet.study.document import write_document
+    from intercontinet.study.machine import chosen_device
     from intercontinet.study.reproduce import chosen, steps, work_through
 
     console = console_for_pages()
@@ -255,6 +261,7 @@ def reproduce(
     names = only or ()
     chosen(study, names)
     todo = [] if show else steps(study, out, seeds, epochs, names)
+    chosen_device(device)  # before the folder is made: a slip leaves none behind
     began = time.perf_counter()
     if todo:
         with folder.held(out / study), Live(console) as live:
@@ -278,7 +285,7 @@ def reproduce(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or one that holds several runs or records.")],
-    out: Annotated[Path | None, typer.Option(help="The page to write; FOLDER/report.html by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The page to write; FOLDER/report.html by default.", **PATH)] = None,
 ) -> None:
     """Make one self-contained HTML page of a run or a study."""
     from intercontinet.report.page import write_page
@@ -371,12 +378,15 @@ def main() -> None:
     except InterContiNetError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         sys.exit(2)
-    except MemoryError as error:
-        _out_of_memory(error)
-    except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":  # torch's, which a short command need not import
+    except (MemoryError, RuntimeError) as error:
+        if not memory_gave_out(error):
             raise
         _out_of_memory(error)
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        typer.secho(f"error: cannot write the output: {error.strerror}", fg="red", err=True)
+        sys.exit(2)
 
 
 def _out_of_memory(error: BaseException) -> NoReturn:

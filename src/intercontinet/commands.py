@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from intercontinet.record import Verdict
     from intercontinet.taskfloor import TaskFloor
 
+
+def some_path(text: str | Path) -> Path:
+    """A path that says something: an empty one, as of a variable that is not set, would be the folder one is in."""
+    if not str(text):
+        raise typer.BadParameter("it is empty: name a folder or a file, or leave it out")
+    return Path(text)
+
+
 WIDE = 140  # columns
+PATH: Any = {"parser": some_path, "metavar": "PATH"}  # of options that say where to write
 MODEL = typer.Option(help="What makes the model: package.module:factory, called without arguments.")
 WEIGHTS = typer.Option(help="Its weights: a state dict as .safetensors.")
 DATA = typer.Option(
@@ -45,7 +54,7 @@ def protect(
     model: Annotated[str, MODEL],
     weights: Annotated[Path, WEIGHTS],
     data: Annotated[Path, DATA],
-    out: Annotated[Path, typer.Option(help="The certificate to write; valid whenever it is there.")] = Path(
+    out: Annotated[Path, typer.Option(help="The certificate to write; valid whenever it is there.", **PATH)] = Path(
         "model.icn"
     ),
     keep: Annotated[float, typer.Option(help="Share of what is right today that must be certain.")] = 0.95,
@@ -141,7 +150,7 @@ def update(
     weights: Annotated[Path, WEIGHTS],
     data: Annotated[Path, DATA],
     certificate: Annotated[Path, typer.Option(help="The .icn file whose region the weights must not leave.")],
-    out: Annotated[Path, typer.Option(help="Where to write the new weights, as .safetensors.")],
+    out: Annotated[Path, typer.Option(help="Where to write the new weights, as .safetensors.", **PATH)],
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 5,
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.001,
     batch: Annotated[int, typer.Option(help="Examples a step.")] = 64,
@@ -200,7 +209,7 @@ def attack(
     labels: Annotated[bool, LABELS] = False,
     starts: Annotated[int, typer.Option(help="Number of starts.")] = 4,
     steps: Annotated[int, typer.Option(help="Steps from each.")] = 20,
-    out: Annotated[Path | None, typer.Option(help="Write the worst weights here, as .safetensors.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the worst weights here, as .safetensors.", **PATH)] = None,
     seed: Annotated[int, typer.Option(help="Makes the attack reproducible.")] = 0,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:

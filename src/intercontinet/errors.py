@@ -18,6 +18,10 @@ class InvalidSetting(InterContiNetError, ValueError):
     """An option has a value that makes no sense."""
 
 
+class OutOfMemory(InvalidSetting):
+    """What was asked for needs more memory than there is."""
+
+
 class InvalidRegion(InterContiNetError, ValueError):
     """The edges do not make a box: a negative radius, a lower edge above its upper one, NaN."""
 
@@ -92,6 +96,17 @@ class Violation(InterContiNetError):
         if changed:
             way_out += "; frozen tensors come back from the weights that were certified"
         super().__init__(f"{words}. No floor holds for these weights: {way_out}.")
+
+
+def memory_gave_out(error: BaseException) -> bool:
+    """Whether an error says that there is too little memory: this package's, Python's, or torch's, of a GPU or the CPU.
+
+    >>> memory_gave_out(RuntimeError("DefaultCPUAllocator: can't allocate memory")), memory_gave_out(RuntimeError("no"))
+    (True, False)
+    """
+    if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":
+        return True  # the last by its name, for torch need not be imported here
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 def _distance(excess: float) -> str:

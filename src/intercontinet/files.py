@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,12 +21,26 @@ from intercontinet.header import BLANK, BLOCK, MARK, Header, blanked, certificat
 from intercontinet.record import altered, check_weights
 
 
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+_UMASK = _umask()  # once, before there are threads: it can only be read by setting it, for all of them
+
+
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write a file so that it is complete or, on any failure, as it was before.
+
+    What is there already and is no file, a device or a pipe such as /dev/stdout, is written to as it is.
 
     Raises:
         WriteError: The folder is missing or read-only, the disk is full, ...
     """
+    if _takes_bytes(path):
+        _write_into(path, content)
+        return
     target = Path(path).resolve()
     temporary = None
     try:
@@ -34,7 +49,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, target.stat().st_mode if target.exists() else 0o666 & ~_umask())
+        os.chmod(temporary, target.stat().st_mode if target.exists() else 0o666 & ~_UMASK)
         os.replace(temporary, target)
     except BaseException as error:
         if temporary is not None and os.path.exists(temporary):
@@ -46,10 +61,24 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         ) from error
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _takes_bytes(path: str | Path) -> bool:
+    """Whether something is there that is neither a file nor a folder: putting a file in its place would destroy it."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _write_into(path: str | Path, content: bytes) -> None:
+    try:
+        with open(path, "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise WriteError(
+            f"cannot write to {path}: {error.strerror or error}. It is a device or a pipe: choose a file, or one that "
+            "takes it all"
+        ) from error
 
 
 def save_weights(model: nn.Module, path: str | Path) -> None:

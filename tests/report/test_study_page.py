@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from intercontinet.report.page import write_page
+from intercontinet.report.record import read_record
+from intercontinet.study.store import cells
 from tests.report.pages import Page, break_a_floor, store
 from tests.report.records import metrics, record, write_run
 
@@ -30,13 +34,41 @@ def test_a_study_has_an_overview_and_a_section_for_each(tmp_path: Path) -> None:
     assert "Training" in page.text and "Epoch by epoch" in page.text
 
 
+def test_accuracy_is_that_of_the_tables_with_the_papers_beside_it(tmp_path: Path) -> None:
+    """Tasks of different sizes: over all examples as tables have it, and averaged over tasks among the seeds."""
+    sizes = [900, 25, 25, 25, 25]
+    content = record("lwf", scenario="class", seeds=(0,), test_examples=sizes)
+    last = [0.5, 0.9, 0.9, 0.9, 0.9]
+    content["seeds"][0] |= {"accuracy_matrix": [*content["seeds"][0]["accuracy_matrix"][:-1], last]}
+    content["seeds"][0] |= {"average_accuracy": 0.82}
+    store(tmp_path, a=content)
+    page = Page(write_page(tmp_path))
+    assert cells([read_record(tmp_path / "a.json")]).popitem()[1].mean == pytest.approx(0.54)
+    (row,) = re.findall(r"<tr>\n(.*?)</tr>", page.source, re.S)
+    assert "54.0%" in row and "49.4% ± 0.7" in row and "82.0%" not in row
+    assert "<b>54.0%</b>" in page.source and "accuracy 54.0% forgetting" in page.text
+    assert re.search(r"seed accuracy average over tasks .*? 0 54\.0% 82\.0% ", page.text)
+    assert "Accuracy: over all test examples of all tasks" in page.text
+    single = Page(write_page(write_run(tmp_path / "alone", content)))
+    assert "average accuracy 82.0%" in single.text and "accuracy 54.0%" not in single.text
+
+
+def test_the_paper_has_no_number_for_other_streams_and_variants(tmp_path: Path) -> None:
+    short = record("ewc", tasks=["0/1", "2/3"])
+    store(tmp_path, a=short, b=record("ewc", dataset="digits"), c=record("ewc", variant="slow"))
+    assert "by the paper" not in Page(write_page(tmp_path)).text
+    store(tmp_path, d=record("ewc"))
+    page = Page(write_page(tmp_path))
+    assert "by the paper" in page.text and page.text.count("97.0% ± 0.1") == 1
+
+
 def test_seeds_added_later_are_pooled(tmp_path: Path) -> None:
     store(tmp_path, x=record(seeds=(5, 6)), y=record(seeds=(0, 1), commit="0ddba11"))
     page = Page(write_page(tmp_path))
     assert "1 run, 4 trained models" in page.text
     assert "Versions and hardware: x.json" in page.text and "Versions and hardware: y.json" in page.text
     assert "0ddba11" in page.text
-    assert re.search(r"seed average accuracy .*? 0 97.*? 1 9.*? 5 9.*? 6 9", page.text)
+    assert re.search(r"seed accuracy average over tasks .*? 0 97.*? 1 9.*? 5 9.*? 6 9", page.text)
 
 
 def test_of_a_seed_that_was_run_twice_the_newest_counts(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from intercontinet.report.metrics import average_accuracy, backward_transfer, forgetting, forward_transfer
 from intercontinet.report.record import Record, read_record
-from intercontinet.study.metrics import average_accuracy, backward_transfer, forgetting, forward_transfer
 from intercontinet.study.store import save_record
 
 TASKS = ("0/1", "2/3")

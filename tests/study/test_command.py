@@ -66,6 +66,7 @@ def test_settings_are_read_as_yaml() -> None:
         ("rate=", "rate is None"),
         ("rate=[1", "--set rate=[1 is no valid YAML"),
         ("rats=3", "did you mean 'rate'"),
+        ("seeds=3", "it is an option of its own, --seeds"),
         ("milestones=50,90", "milestones is '50,90'; it must be a list of whole numbers"),
         ("rate=!!python/name:os.system", "no valid YAML"),
     ],
@@ -89,6 +90,18 @@ def test_seeds_are_how_many_or_which(given: object, seeds: tuple[int, ...]) -> N
 def test_other_seeds_are_refused(given: object) -> None:
     with pytest.raises(InvalidSetting, match="seeds"):
         ask(seeds=given)
+
+
+@pytest.mark.parametrize("given", ["99999999999999999999", "20000000", 10_001, "9" * 4000])
+def test_more_seeds_than_a_run_takes_are_refused_before_they_are_counted_out(given: object) -> None:
+    with pytest.raises(InvalidSetting, match="and one run takes at most 10,000: give fewer"):
+        ask(seeds=given)
+
+
+def test_a_folder_without_a_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("out: ''")
+    with pytest.raises(InvalidSetting, match="out is empty"):
+        ask(file=tmp_path / "run.yaml")
 
 
 def test_keep_is_for_methods_that_promise_and_others_are_told() -> None:
@@ -165,9 +178,11 @@ def test_some_cells_are_shown_by_their_names(tmp_path: Path) -> None:
     assert presented("table1", tmp_path, "task/intercontinet", "class/ewc").splitlines() == [
         "task/intercontinet: 90.00 ± 0.00, 2 seeds, paper 98.93 ± 0.05; certified .90 .80",
         "class/ewc: not run, paper 18.90 ± 0.06; certified not run",
+        "Epochs a task: 30.",
     ]
     assert presented("tradeoff", tmp_path, "class/intercontinet/keep-0.9").splitlines() == [
         "class/intercontinet/keep-0.9: 90.00 ± 0.00, 2 seeds; certified .90 .80",
+        "Epochs a task: 30.",
         f"Drew tradeoff into {tmp_path / 'docs' / 'images'}, as PNG, SVG and CSV.",
     ]
     rows = [line for line in presented("guarantee", tmp_path, "volume").splitlines() if "mnist" in line]
@@ -189,6 +204,19 @@ def test_a_figure_is_drawn_where_there_is_something_to_draw(tmp_path: Path, stud
     assert str(tmp_path / "docs" / "images") in presented(study, tmp_path)
     found = {path.name for path in (tmp_path / "docs" / "images").iterdir()}
     assert found == {f"{name}.{ending}" for name in drawn for ending in ("png", "svg", "csv")}
+
+
+def test_a_promise_that_fell_short_is_marked_without_colours_too(tmp_path: Path) -> None:
+    broken = record([seed_record(certified=(90, 80), kept=(True, False))], method="intercontinet", variant="volume")
+    save_record(tmp_path / "results" / "guarantee", broken)
+    save_record(tmp_path / "results" / "table1", {**broken, "variant": ""})
+    text = presented("guarantee", tmp_path, "volume")
+    assert ".90 .80*" in text and "*: less was certain than was promised" in text and "Epochs a task: 30." in text
+    assert presented("table1", tmp_path, "task/intercontinet").splitlines() == [
+        "task/intercontinet: 90.00, 1 seed, paper 98.93 ± 0.05; certified .90 .80*",
+        "*: less was certain than was promised, with one seed or more.",
+        "Epochs a task: 30.",
+    ]
 
 
 def test_figures_need_a_folder_that_can_be_made(tmp_path: Path) -> None:

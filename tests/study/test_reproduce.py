@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from intercontinet.engine.loop import Listener, Progress
-from intercontinet.errors import InvalidSetting, WriteError
+from intercontinet.errors import InvalidSetting, OutOfMemory, WriteError
 from intercontinet.study import reproduce
 from intercontinet.study.reproduce import STUDIES, Plan, Step, Study, named, steps, work_through
-from intercontinet.study.run import Run
+from intercontinet.study.run import Run, complete
 from intercontinet.study.store import cells, load_records
 
 KEPT = {"keep": 0.5}
@@ -95,6 +96,7 @@ def test_only_some_cells_by_parts_of_their_names(tmp_path: Path, only: list[str]
     [
         (("tini", None, None, ()), "there is no study 'tini' (did you mean 'tiny'?)"),
         (("tiny", 0, None, ()), "seeds is 0"),
+        (("tiny", 20_000_000, None, ()), "seeds is 20000000, and one run takes at most 10,000"),
         (("tiny", None, 0, ()), "epochs is 0"),
         (("tiny", None, None, ("intercontinet",)), "no cell of tiny is called intercontinet"),
         (("tiny", None, None, ("dom",)), "no cell of tiny is called dom"),
@@ -120,9 +122,9 @@ def test_seeds_of_one_cell_are_not_run_with_different_settings(tmp_path: Path) -
     assert "domain-sgd-seeds-0-0.json" in str(caught.value)
     with pytest.raises(InvalidSetting, match="epochs 2, not 3"):
         steps("tiny", tmp_path, 1, 3, ["domain/sgd"])  # though no seed is missing
-    assert names(steps("tiny", tmp_path, 1, None, ["sgd"])) == ["task/sgd"], (
-        "a cell that lacks nothing is not run again"
-    )
+    with pytest.raises(InvalidSetting, match=r"epochs 2, not 30.* --show"):
+        steps("tiny", tmp_path, 1, None, ["domain/sgd"])  # or it would be shown as if it had been run with 30
+    assert names(steps("tiny", tmp_path, 1, 2, ["sgd"])) == ["task/sgd"], "a cell that lacks nothing is not run again"
 
 
 def test_stopped_between_cells_it_keeps_those_that_are_done(tmp_path: Path) -> None:
@@ -164,6 +166,64 @@ def test_a_cell_that_fails_does_not_keep_the_others_from_being_done(
         through(tmp_path, steps("tiny", tmp_path, 1, 2), say=said.append)
     assert [path.name for path in (tmp_path / "tiny").iterdir()] == ["domain-sgd-seeds-0-0.json"]
     assert len(said) == 1 and said[0].startswith("domain/intercontinet failed: training diverged")
+
+
+GIVING_OUT = [
+    torch.OutOfMemoryError("CUDA out of memory"),
+    OutOfMemory("too small for even one seed"),
+    MemoryError(),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
+]
+
+
+def crowded(monkeypatch: pytest.MonkeyPatch, error: BaseException, times: int) -> list[str]:
+    """Two lanes, in which a cell's memory gives out so many times; returns the cells that were begun, in order."""
+    begun: list[str] = []
+
+    def attempted(run: Run, **rest: Any) -> Any:
+        cell = f"{run.config.scenario}/{run.config.method}"
+        begun.append(cell)
+        if cell == "task/sgd" and begun.count(cell) <= times:
+            raise error
+        return complete(run, **rest)
+
+    monkeypatch.setattr(reproduce, "lanes_on", lambda device: 2)
+    monkeypatch.setattr(reproduce, "complete", attempted)
+    return begun
+
+
+@pytest.mark.parametrize("error", GIVING_OUT, ids=lambda error: type(error).__name__)
+def test_a_cell_that_runs_out_of_memory_beside_others_is_run_again_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    begun = crowded(monkeypatch, error, times=1)
+    said: list[str] = []
+    stored = through(tmp_path, steps("tiny", tmp_path, 1, 2, ["sgd", "offline"]), say=said.append)
+    assert said == ["task/sgd ran out of memory beside others: will be run by itself"]
+    assert len(stored) == 3 and stored[-1].name == "task-sgd-seeds-0-0.json"
+    assert begun[-1] == "task/sgd" and len(begun) == 4
+
+
+def test_a_cell_that_runs_out_of_memory_by_itself_is_named_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = crowded(monkeypatch, GIVING_OUT[0], times=2)
+    said: list[str] = []
+    with pytest.raises(OutOfMemory, match="task/sgd on digits ran out of memory, by itself too: use --device cpu"):
+        through(tmp_path, steps("tiny", tmp_path, 1, 2, ["sgd", "offline"]), say=said.append)
+    assert len(load_records(tmp_path / "tiny")) == 2 and begun.count("task/sgd") == 2
+    assert [word.split(":")[0] for word in said] == ["task/sgd ran out of memory beside others", "task/sgd failed"]
+
+
+def test_a_cell_that_was_alone_anyway_is_not_tried_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = crowded(monkeypatch, GIVING_OUT[0], times=2)
+    with pytest.raises(OutOfMemory):
+        through(tmp_path, steps("tiny", tmp_path, 1, 2, ["task/sgd"]))
+    monkeypatch.setattr(reproduce, "lanes_on", lambda device: 1)
+    begun.clear()
+    with pytest.raises(OutOfMemory, match="task/sgd on digits ran out of memory: use"):
+        through(tmp_path, steps("tiny", tmp_path, 1, 2, ["sgd"]))
+    assert sorted(begun) == ["domain/sgd", "task/sgd"]
 
 
 def test_a_store_that_cannot_be_written_stops_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -323,6 +323,21 @@ def test_short_of_memory_it_says_so_takes_fewer_seeds_and_ends_the_same(
         assert radii == [None, None] or radii[0] == pytest.approx(radii[1], rel=1e-3)
 
 
+def test_memory_that_gives_out_before_a_lesson_begins_is_taken_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    words: list[str] = []
+    run = running(tiny(seeds=(0, 1)), say=words.append)
+    lesson = run._models.lesson
+
+    def shown(*given: Any) -> Lesson:
+        if run._at_once > 1:
+            raise torch.OutOfMemoryError("out of memory")
+        return lesson(*given)
+
+    monkeypatch.setattr(run._models, "lesson", shown)
+    complete(run)
+    assert words == ["the device ran out of memory: going on with 1 seed(s) at a time"]
+
+
 def test_too_little_memory_for_one_seed_is_an_error_with_a_way_out() -> None:
     run = running(tiny(seeds=(0, 1)), say=lambda text: None)
     run.method = Hungry(run.method, 0)

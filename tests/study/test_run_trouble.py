@@ -54,7 +54,7 @@ def test_intervals_that_diverge_are_an_error_that_names_the_rate() -> None:
 # Nets and devices.
 
 
-@pytest.mark.parametrize("name", ["mlp-0", "mlp-a", "mlp-²", "mlp--8", "alexnet-3", "resnet", ""])
+@pytest.mark.parametrize("name", ["mlp", "mlp-0", "mlp-a", "mlp-²", "mlp--8", "alexnet-3", "resnet", ""])
 def test_a_net_that_is_not_there_is_named(name: str) -> None:
     with pytest.raises(InvalidSetting, match=f"there is no net '{name}'"):
         built(name, digits("domain"))
@@ -65,7 +65,6 @@ def test_nets_have_the_widths_they_are_asked_for() -> None:
         return [tuple(p.shape) for n, p in built(name, digits("class")).named_parameters() if "weight" in n]
 
     assert widths("mlp-8-4") == [(8, 64), (4, 8), (10, 4)]
-    assert widths("mlp") == [(10, 64)]
     with pytest.raises(InvalidSetting, match="32 x 32"):
         built("alexnet", digits("class"))
 

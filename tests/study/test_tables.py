@@ -10,13 +10,14 @@ import pytest
 from rich.console import Console
 
 from intercontinet.errors import InvalidData, InvalidSetting
-from intercontinet.study.paper import Published
+from intercontinet.report.paper import Published
 from intercontinet.study.store import Cell, CellKey, cells
 from intercontinet.study.tables import (
     Entry,
     certified_text,
     difference_text,
     entries,
+    epochs_text,
     markdown,
     method_name,
     ours_text,
@@ -76,7 +77,9 @@ def test_certified_shares_of_every_task_are_shown_and_broken_promises_marked(tmp
     seeds = [seed_record(certified=(90, 82), kept=(True, False))]
     found = cells(parsed(tmp_path, record(seeds=seeds, method="intercontinet-published")))
     assert line_with(markdown("table1", found), "published", "1 seed").endswith("| .90 **.82** |")
-    assert ".90 .82 " in line_with(rendered("table1", found), "published", "1 seed ")
+    text = rendered("table1", found)
+    assert ".90 .82* " in line_with(text, "published", "1 seed "), "though a pipe shows no colours"
+    assert "!: more than 2 pooled deviations from the paper's. *: less was certain than was promised" in text
 
 
 def test_shares_are_rounded_down_but_not_by_rounding_errors(tmp_path: Path) -> None:
@@ -145,6 +148,28 @@ def test_methods_and_variants_that_the_paper_lacks_are_shown_too(tmp_path: Path)
 def test_a_narrow_terminal_loses_no_digit(tmp_path: Path) -> None:
     found = cells(parsed(tmp_path, record(seeds=finals(0.97, 0.971, 0.972))))
     assert "…" not in rendered("table1", found, width=80)
+
+
+def test_below_a_table_is_how_many_epochs_its_cells_took(tmp_path: Path) -> None:
+    def said(name: str, *contents: dict[str, Any]) -> str:
+        return rendered("table1", cells(parsed(tmp_path / name, *contents))).splitlines()[-1].strip()
+
+    offline = record(method="offline", settings={"epochs": 100})
+    rest = [record(method=method, settings={"epochs": 30}) for method in ("ewc", "sgd")]
+    assert said("usual", *rest, offline) == "Epochs a task: 30; Offline 100."
+    slips = [
+        record(method="sgd", scenario="class", settings={"epochs": 1}),
+        record(method="l2", settings={"epochs": 1}),
+    ]
+    assert said("slips", *rest, *slips, record(scenario="domain")) == (
+        "Epochs a task: 30; class/sgd 1 instead of the paper's 30; L2 1 instead of the paper's 30."
+    )
+    phases = {"centre_epochs": 15, "radii_epochs": 5}
+    few = said("phases", record(method="intercontinet", settings=phases))
+    assert few == "Epochs a task: 20 instead of the paper's 30."
+    assert epochs_text(cells(parsed(tmp_path / "none", record(method="newest", settings={}))).values()) == ""
+    own = record(dataset="digits", settings={"epochs": 7})
+    assert epochs_text(cells(parsed(tmp_path / "own", own)).values()) == "Epochs a task: 7."
 
 
 def test_records_of_another_data_set_and_unknown_tables_are_refused(tmp_path: Path) -> None:

@@ -24,6 +24,6 @@ def build_net(name: str, shape: Sequence[int], outputs: int, seed: int) -> nn.Se
                 f"alexnet is for images of 32 x 32 pixels, and these examples are {tuple(shape)}: use an mlp"
             )
         return alexnet(outputs, shape[0], seed=seed)
-    if kind == "mlp" and all(width.isdecimal() and int(width) > 0 for width in widths):
+    if kind == "mlp" and widths and all(width.isdecimal() and int(width) > 0 for width in widths):
         return mlp(Size(shape).numel(), [int(width) for width in widths], outputs, seed=seed)
     raise InvalidSetting(f"there is no net '{name}': use alexnet, or mlp with its hidden widths, such as mlp-400-400")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.files import write_atomically
 from intercontinet.report.cells import completed, difference, newest
+from intercontinet.report.metrics import overall_accuracy
+from intercontinet.report.paper import yardstick
 from intercontinet.report.parts import parse_object, read_bytes
 from intercontinet.report.record import CellKey, Floor, Record, SeedRecord, method_place, read_record
 from intercontinet.report.svg import Bar, Line, bars, down, heat_map, lines, mean, percent
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 
 SUMMARY, METRICS = "summary.json", "metrics.jsonl"
+PAPERS_TASKS = 5  # in its tables
 NAMES = ("method_name", "dataset", "scenario_name", "variant")  # of a key: what a run is called by
 
 
@@ -58,7 +61,7 @@ def _templates() -> Environment:
     loader = PackageLoader("intercontinet.report")
     out = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     out.filters |= {"percent": percent, "down": down, "points": points, "spread": spread, "duration": duration}
-    out.filters |= {"plain": plain, "fields": asdict, "short": short}
+    out.filters |= {"plain": plain, "fields": asdict, "short": short, "average": average}
     out.filters |= {"picture": Markup}  # our own SVG, which has escaped its words
     return out
 
@@ -158,8 +161,17 @@ class Run:
         return min((floor.share for floor in self.floors), default=None)
 
     @property
-    def average(self) -> float | None:
-        return mean(seed.average_accuracy for seed in self.seeds if seed.average_accuracy is not None)
+    def overall(self) -> list[float | None]:
+        """Accuracy over all test examples of all tasks, for each seed, as tables have it; None before there is one."""
+        matrices, sizes = (seed.accuracy_matrix for seed in self.seeds), self.first.test_examples
+        return [overall_accuracy(matrix, sizes) if matrix else None for matrix in matrices]
+
+    @property
+    def paper(self) -> str:
+        """The paper's number for it, where it has one: of five tasks, and of no variant."""
+        key, lessons = self.key, len(self.tasks)
+        cell = yardstick(key.dataset, key.scenario, key.method) if lessons == PAPERS_TASKS and not key.variant else None
+        return "" if cell is None else f"{cell.mean:.1f}% ± {cell.std:.1f}"
 
     @property
     def reached(self) -> int:
@@ -278,6 +290,11 @@ def spread(values: Iterable[float | None]) -> str:
     """
     kept = [value for value in values if value is not None]
     return percent(mean(kept)) + (f" ± {100 * statistics.stdev(kept):.1f}" if len(kept) > 1 else "")
+
+
+def average(values: Iterable[float | None]) -> float | None:
+    """The mean of what is known, or None of nothing."""
+    return mean(value for value in values if value is not None)
 
 
 def duration(seconds: float) -> str:

@@ -12,16 +12,34 @@ from rich.console import Console
 from rich.table import Table
 
 from intercontinet.errors import InvalidSetting, WriteError
+from intercontinet.report.paper import yardstick
 from intercontinet.report.record import METHODS as METHOD_NAMES
 from intercontinet.report.record import Record
 from intercontinet.study import guarantee
-from intercontinet.study.config import METHODS, PROMISING, Config, configure, read_config, read_yaml
+from intercontinet.study.config import (
+    METHODS,
+    PROMISING,
+    Config,
+    check_count,
+    configure,
+    epochs_in,
+    read_config,
+    read_yaml,
+)
 from intercontinet.study.figures import figure3, figure4
 from intercontinet.study.folder import stored_config
-from intercontinet.study.paper import yardstick
 from intercontinet.study.reproduce import chosen
 from intercontinet.study.store import cells, load_records
-from intercontinet.study.tables import TABLES, certified_text, ours_text, paper_text, rich_table
+from intercontinet.study.tables import (
+    FELL_SHORT,
+    SHORT,
+    TABLES,
+    certified_text,
+    epochs_text,
+    ours_text,
+    paper_text,
+    rich_table,
+)
 from intercontinet.study.tradeoff import tradeoff
 
 HALF = 0.5  # of a task's training set
@@ -50,6 +68,8 @@ def asked(flags: Mapping[str, Any], settings: Sequence[str], file: Path | None, 
     own = {**stored.pop("settings", {}), **dict(_setting(text) for text in settings)}
     values = {**stored, **{name: value for name, value in flags.items() if value is not None}}
     device, out, keep = str(values.pop("device", "auto")), values.pop("out", None), values.pop("keep", None)
+    if out is not None and not str(out):
+        raise InvalidSetting("out is empty: name a folder, or leave it out")
     if "seeds" in values:
         values["seeds"] = _seeds(values["seeds"])
     usual = configure(**{name: values[name] for name in ("dataset", "scenario", "method") if name in values})
@@ -101,16 +121,13 @@ def _seeds(given: object) -> tuple[int, ...]:
         count = int(str(given))
     except ValueError:
         raise InvalidSetting(f"seeds is {given!r}: give how many, 5, or which, 3,7,9") from None
-    if count < 1:
-        raise InvalidSetting(f"seeds is {given!r}: give at least one")
+    check_count(count)
     return tuple(range(count))
 
 
 def epochs_of(config: Config) -> int:
     """How many epochs a task takes, all phases together."""
-    settings = config.settings
-    names = ("epochs", "centre_epochs", "radii_epochs")
-    return sum(int(settings[name]) for name in names if name in settings) or 1  # the exact learner tells of a task once
+    return epochs_in(config.settings) or 1  # the exact learner tells of a task once
 
 
 def outcome(summary: Mapping[str, Any]) -> Table:
@@ -168,8 +185,12 @@ def present(
     for key in keys:
         cell, published = pooled.get(key), yardstick(key.dataset, key.scenario, key.method)
         paper = f", paper {paper_text(published)}" if study in TABLES else ""
-        text = f"{key}: {ours_text(cell)}{paper}; certified {certified_text(cell)}"
+        text = f"{key}: {ours_text(cell)}{paper}; certified {certified_text(cell, broken=FELL_SHORT.format)}"
         console.print(text, highlight=False, soft_wrap=True)
+    found = [pooled[key] for key in keys if key in pooled]
+    broken = [f"*: {SHORT}."] if any(not all(cell.kept) for cell in found) else []
+    for line in (*broken, *filter(None, [epochs_text(found)])):
+        console.out(line, highlight=False)
     if study not in TABLES and draw:
         _draw(study, records, docs / "images")
         console.out(f"Drew {study} into {docs / 'images'}, as PNG, SVG and CSV.", highlight=False)

@@ -53,6 +53,7 @@ METHODS: dict[str, Kind] = {
     "exact": Kind(ExactSettings, {}),
     "offline": Kind(Offline, {"heads": ()}),
 }
+MOST_SEEDS = 10_000  # in one run
 SAME_IMAGES = ("permuted-mnist", "rotated-mnist")  # in all of whose tasks
 PROMISING = (Settings, ExactSettings)  # what keeps a share of the accuracy
 
@@ -107,6 +108,16 @@ def defaults_of(method: str) -> dict[str, Any]:
     return {} if kind is None else plain({f.name: f.default for f in fields(kind.settings) if f.default is not MISSING})
 
 
+def check_count(seeds: int) -> None:
+    """Refuse a number of seeds that is no number of nets to train."""
+    if seeds < 1:
+        raise InvalidSetting(f"seeds is {seeds}: give at least one")
+    if seeds > MOST_SEEDS:
+        raise InvalidSetting(
+            f"seeds is {seeds}, and one run takes at most {MOST_SEEDS:,}: give fewer, or which ones, 3,7,9"
+        )
+
+
 def configure(
     dataset: str = "digits",
     scenario: str = "task",
@@ -138,6 +149,7 @@ def configure(
                              f"{', '.join(METHODS)}")  # fmt: skip
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**63:
         raise InvalidSetting(f"seeds are {list(seeds)}: give at least one, none negative, none twice, all below 2^63")
+    check_count(len(seeds))
     preset = load_preset(_preset_of(dataset))
     kind = METHODS[method]
     known = [item.name for item in fields(kind.settings)]
@@ -147,6 +159,11 @@ def configure(
     values = {name: _from_yaml(value) for name, value in values.items()}
     for name in values:
         if name not in known:
+            if name in _RUN_KEYS and name != "keep":  # which is a setting of the methods that promise
+                raise InvalidSetting(
+                    f"method '{method}' has no setting '{name}': it is an option of its own, --{name}, or {name} at "
+                    "the top of a --config file"
+                )
             own_names = [own for own in known if own not in kind.fixed]
             raise InvalidSetting(f"method '{method}' has no setting '{name}'{nearest(str(name), own_names)}: they are "
                                  f"{', '.join(own_names)}")  # fmt: skip
@@ -170,6 +187,8 @@ def configure(
     whole = _checked(kind, {**values, **kind.fixed})
     if isinstance(whole, ExactSettings):
         _check_columns(whole, str(net))
+    elif min(whole.milestones, default=1) < 1:
+        raise InvalidSetting(f"milestones is {whole.milestones}: epochs are counted from 1, and none comes before")
     if epochs is not None:
         whole = replace(whole, **_shared_out(whole, epochs))
     own = {item.name: getattr(whole, item.name) for item in fields(whole)}
@@ -181,6 +200,12 @@ def configure(
     if augment is None:
         augment = preset.augment and kind.settings is not ExactSettings
     return Config(dataset, scenario, method, tuple(seeds), tasks, str(net), augment, own)
+
+
+def epochs_in(settings: Values) -> int:
+    """How many epochs a task takes, all phases together; 0 for a method that does not count them."""
+    found = (settings.get(name) for name in ("epochs", "centre_epochs", "radii_epochs"))
+    return sum(number for number in found if isinstance(number, int))
 
 
 def build_method(config: Config) -> Method:
@@ -350,6 +375,7 @@ def read_config(path: Path) -> Values:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSetting(f"cannot read {path}: {error}") from None
     values = read_yaml(content, str(path))
+    _check_place(values, str(path))
     _check_keys(values, {*_RUN_KEYS, "settings"}, str(path))
     values = {name: value for name, value in values.items() if value is not None}
     for name, kind in _RUN_KEYS.items():
@@ -373,6 +399,20 @@ _RUN_KEYS = {
     "device": "str",
     "out": "str",
 }
+
+
+def _check_place(values: Values, where: str) -> None:
+    """Refuse a method's setting, or what is most like one, that stands beside "settings" rather than under it."""
+    top = {*_RUN_KEYS, "settings"}
+    own = {item.name for kind in METHODS.values() for item in fields(kind.settings)} - top
+    for name in values:
+        hint = nearest(name, sorted(own | top))
+        if name in own or (name not in top and hint != nearest(name, sorted(top))):
+            meant = "" if name in own else hint
+            raise InvalidSetting(
+                f"{where}: there is no '{name}'{meant} at the top: settings of the method belong under 'settings', as "
+                "in settings: {rate: 0.1}"
+            )
 
 
 def _check_keys(values: Any, known: Any, where: str) -> None:

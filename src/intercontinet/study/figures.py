@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from intercontinet.errors import InvalidData
 from intercontinet.files import write_atomically
+from intercontinet.report.metrics import accuracy_so_far
 from intercontinet.report.plot import ATTACK, FLOOR, INK, save
 from intercontinet.report.record import METHODS, CellKey, CurvePoint, Record
-from intercontinet.study.metrics import accuracy_so_far
 from intercontinet.study.store import Cell, cells
 from intercontinet.study.tables import method_name, place_of
 

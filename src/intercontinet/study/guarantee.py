@@ -9,10 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from intercontinet.report.paper import PUBLISHED, Published
 from intercontinet.report.record import METHODS, CellKey
-from intercontinet.study.paper import PUBLISHED, Published
 from intercontinet.study.store import Cell, cells, load_records
-from intercontinet.study.tables import NONE, NOT_RUN, certified_text, markdown_row, number_text, ours_text, paper_text
+from intercontinet.study.tables import (
+    FELL_SHORT,
+    NONE,
+    NOT_RUN,
+    SHORT,
+    certified_text,
+    epochs_text,
+    markdown_row,
+    number_text,
+    ours_text,
+    paper_text,
+)
 from intercontinet.tasks import SCENARIOS
 
 if TYPE_CHECKING:
@@ -150,15 +161,24 @@ def rows(results: Path) -> list[Row]:
 
 
 def rich_table(found: Iterable[Row]) -> Table:
-    """For the terminal. Red: a promise that did not hold with every seed."""
+    """For the terminal. Red and *: a promise that did not hold with every seed, which is explained below it."""
     from rich.table import Table
 
     out = Table(title=TITLE, title_justify="left", title_style="bold")
     for head in _HEADS:
         out.add_column(head, overflow="fold", justify="left" if head == _HEADS[0] else "right")
-    for row in found:
-        out.add_row(*row.texts("[bold red]{}[/]"), style="dim" if row.ours is None else None)
+    shown = list(found)
+    for row in shown:
+        out.add_row(*row.texts(FELL_SHORT), style="dim" if row.ours is None else None)
+    cells = [cell for row in shown for cell in (row.ours, row.enforced) if cell is not None]
+    marks = f"*: {SHORT}; or, of an attack, it found fewer right than are certain."
+    out.caption, out.caption_justify = f"{marks}\n{epochs_text(cells, _name)}".strip(), "left"
     return out
+
+
+def _name(key: CellKey) -> str:
+    what = BELOW.get((key.method, key.variant), key.method_name)
+    return f"{what} on {key.dataset}"
 
 
 def markdown(found: Iterable[Row]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,9 +15,9 @@ import torch
 
 from intercontinet.complaints import nearest
 from intercontinet.engine.loop import Listener, Progress
-from intercontinet.engine.record import stream_of_thread
-from intercontinet.errors import InterContiNetError, InvalidSetting
-from intercontinet.study.config import Config, Values, configure, defaults_of, settings_of
+from intercontinet.engine.record import give_back_memory, stream_of_thread
+from intercontinet.errors import InterContiNetError, InvalidSetting, OutOfMemory, memory_gave_out
+from intercontinet.study.config import Config, Values, check_count, configure, defaults_of, settings_of
 from intercontinet.study.machine import chosen_device
 from intercontinet.study.run import Run, complete
 from intercontinet.study.store import Cell, CellKey, cells, load_records, save_record
@@ -208,11 +209,11 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
         only: Names of cells, or parts of them, see :func:`chosen`.
 
     Raises:
-        InvalidSetting: There is no such study or cell, or a cell's other seeds were run with other settings.
+        InvalidSetting: There is no such study or cell, or the store holds seeds of a cell with other settings.
     """
     whole = named(study)
-    if seeds is not None and seeds < 1:
-        raise InvalidSetting(f"seeds is {seeds}: give at least one")
+    if seeds is not None:
+        check_count(seeds)
     wanted = range(whole.seeds if seeds is None else seeds)
     stored = cells(load_records(results / study))
     left: list[Step] = []
@@ -220,12 +221,11 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
         cell = stored.get(plan.key)
         have = {seed.seed for seed in cell.seeds} if cell is not None else set()
         missing = tuple(seed for seed in wanted if seed not in have)
-        if missing or epochs is not None:
-            asked = (plan.dataset, plan.scenario, plan.method, missing or tuple(wanted))
-            config = configure(
-                *asked, net=plan.net, settings=plan.settings, epochs=whole.epochs if epochs is None else epochs
-            )
-            _check_alike(cell, config)
+        asked = (plan.dataset, plan.scenario, plan.method, missing or tuple(wanted))
+        config = configure(
+            *asked, net=plan.net, settings=plan.settings, epochs=whole.epochs if epochs is None else epochs
+        )
+        _check_alike(cell, config)  # though nothing is missing: what is shown must be what was asked for
         if missing:
             left.append(Step(plan, config))
     return left
@@ -245,7 +245,7 @@ def _check_alike(cell: Cell | None, config: Config) -> None:
     odd = [f"{k} {stored.get(k)}, not {asked.get(k)}" for k in {**stored, **asked} if stored.get(k) != asked.get(k)]
     if odd:
         raise InvalidSetting(f"{record.source} holds seeds of {cell.key} with {', '.join(odd)}: choose another --out, "
-                             "or move that file away")  # fmt: skip
+                             "move that file away, or look at it as it is with --show")  # fmt: skip
 
 
 def bears(key: CellKey, part: str) -> bool:
@@ -261,6 +261,11 @@ def bears(key: CellKey, part: str) -> bool:
 Hear = Callable[[Step, Run], Listener | None]
 
 
+def lanes_on(device: torch.device) -> int:
+    """How many cells run side by side: several on a GPU, which a few small nets leave mostly idle."""
+    return LANES if device.type == "cuda" else 1
+
+
 def work_through(
     study: str,
     todo: Sequence[Step],
@@ -269,13 +274,13 @@ def work_through(
     say: Callable[[str], None] = print,
     hear: Hear = lambda step, run: None,
 ) -> Iterator[Path]:
-    """Run cells, storing each as soon as it is done; yields the records' paths.
+    """Run cells, the longest first, storing each as soon as it is done; yields the records' paths.
 
-    On a GPU, which a few small nets leave mostly idle, several cells run side by side, the longest first. A cell that
-    fails is told of, and its error raised once the others are done.
+    A cell that runs out of memory beside others is run again by itself once they are done. One that fails is told of,
+    and its error raised in the end.
     """
     at = chosen_device(device)
-    lanes = LANES if at.type == "cuda" else 1
+    lanes = lanes_on(at)
     stop = Event()
     streams: dict[tuple[str, str], Stream] = {}
     for step in todo:
@@ -285,23 +290,54 @@ def work_through(
 
     def record_of(step: Step) -> dict[str, Any]:
         tasks = streams[step.config.dataset, step.config.scenario]
-        with torch.cuda.stream(stream_of_thread(at, "running")) if lanes > 1 else nullcontext():
+        with torch.cuda.stream(stream_of_thread(at, "running")) if at.type == "cuda" else nullcontext():
             run = Run(step.config, device, say, STUDIES[study].curves, STUDIES[study].argue, tasks)
             state = complete(run, listen=_until(stop, hear(step, run)))
             return {**run.summary(state), "variant": step.plan.variant}
 
+    def attempt(step: Step, alone: bool) -> dict[str, Any] | None:
+        """The record, or None where memory gave out beside others."""
+        try:
+            return record_of(step)
+        except Exception as error:
+            if not memory_gave_out(error):
+                raise
+        if alone:  # and out of the clause above, where the error would keep the run's tensors alive
+            when = ", by itself too" if lanes > 1 else ""
+            raise OutOfMemory(
+                f"{step.plan.key} on {step.plan.dataset} ran out of memory{when}: use --device cpu, or fewer --seeds "
+                "at a time, which are added to those in the store"
+            )
+        return None
+
     pool = ThreadPoolExecutor(lanes)
+    again: list[Step] = []
+
+    def side_by_side() -> Iterator[tuple[Step, Future[dict[str, Any] | None]]]:
+        longest_first = sorted(todo, key=lambda step: EPOCHS_WORTH.get(step.config.method, 1), reverse=True)
+        futures = {pool.submit(attempt, step, min(lanes, len(todo)) == 1): step for step in longest_first}
+        for done in as_completed(futures):
+            yield futures[done], done
+
+    def one_by_one() -> Iterator[tuple[Step, Future[dict[str, Any] | None]]]:
+        for step in again:
+            give_back_memory()
+            done = pool.submit(attempt, step, True)
+            wait([done])
+            yield step, done
+
     failures: list[InterContiNetError] = []
     try:
-        longest_first = sorted(todo, key=lambda step: EPOCHS_WORTH.get(step.config.method, 1), reverse=True)
-        futures = {pool.submit(record_of, step): step for step in longest_first}
-        for done in as_completed(futures):
+        for step, done in chain(side_by_side(), one_by_one()):
             failure = done.exception()
             if isinstance(failure, InterContiNetError):
-                say(f"{futures[done].plan.key} failed: {failure}")
+                say(f"{step.plan.key} failed: {failure}")
                 failures.append(failure)
+            elif (record := done.result()) is None:
+                say(f"{step.plan.key} ran out of memory beside others: will be run by itself")
+                again.append(step)
             else:
-                yield save_record(results / study, done.result(), STUDIES[study].several)
+                yield save_record(results / study, record, STUDIES[study].several)
         if failures:
             raise failures[0]
     finally:

@@ -15,7 +15,7 @@ from intercontinet.data import copied, digests, fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory
-from intercontinet.errors import InvalidSetting
+from intercontinet.errors import InvalidSetting, OutOfMemory
 from intercontinet.floor import TaskFloor
 from intercontinet.inference import answered
 from intercontinet.learners.boxes import check_layers, region_of
@@ -198,8 +198,8 @@ class Run:
             some = slice(first, min(first + self._at_once, seeds))
             listen = attempt(range(some.start, some.stop))
             memory = {name: tensor[some] for name, tensor in state.memory.items()}
-            shown = self._models.lesson(lesson, learned_from[0], first, bool(self.config.settings.get("mirror")))
             try:
+                shown = self._models.lesson(lesson, learned_from[0], first, bool(self.config.settings.get("mirror")))
                 learned = self.method.learn(self.nets.rows(some), state.weights[some], memory, shown, listen)
             except torch.OutOfMemoryError:
                 learned = None  # and out of here, where the error would keep the attempt's tensors alive
@@ -215,7 +215,7 @@ class Run:
     def _take_fewer(self, seeds: int) -> None:
         """So many seeds at a time were too many."""
         if seeds == 1:
-            raise InvalidSetting(
+            raise OutOfMemory(
                 "the device's memory is too small for even one seed: use --device cpu, a smaller batch_size, or a "
                 "smaller net"
             )

@@ -13,15 +13,15 @@ from typing import cast
 from intercontinet.errors import InvalidData, WriteError
 from intercontinet.files import write_atomically
 from intercontinet.report.cells import completed, difference, newest
-from intercontinet.report.parts import damaged
-from intercontinet.report.record import CellKey, Record, SeedRecord, parse_record, read_record
-from intercontinet.study.metrics import (
+from intercontinet.report.metrics import (
     average_accuracy,
     backward_transfer,
     forgetting,
     forward_transfer,
     overall_accuracy,
 )
+from intercontinet.report.parts import damaged
+from intercontinet.report.record import CellKey, Record, SeedRecord, parse_record, read_record
 
 __all__ = ["Cell", "CellKey", "cells", "listed", "load_records", "record_name", "save_record"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from intercontinet.study import metrics
+from intercontinet.report import metrics
 
 Line = dict[str, Any]
 # Where examples were held back, where the floor holds for frozen layers that compute nearly the same, where outputs

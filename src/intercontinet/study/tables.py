@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from intercontinet.errors import InvalidData, InvalidSetting
+from intercontinet.report.paper import PUBLISHED, Published, yardstick
 from intercontinet.report.record import CellKey, method_place
-from intercontinet.study.paper import PUBLISHED, Published, yardstick
+from intercontinet.study.config import METHODS, configure, epochs_in
 from intercontinet.study.store import Cell
 from intercontinet.tasks import SCENARIOS
 
@@ -24,6 +26,9 @@ TABLES = {
 NOT_RUN, NONE = "not run", "-"
 SMALLEST = 0.05  # a smaller deviation counts as this many points: five of 10,000 test images
 FAR = 2.0  # pooled deviations
+FELL_SHORT = "[bold red]{}*[/]"  # a share for the terminal, which a pipe robs of its colours
+SHORT = "less was certain than was promised, with one seed or more"
+IN_THE_PAPER = ("mnist", "fashion-mnist", "cifar-10", "cifar-100")
 LEGEND = (
     "Accuracy is over all test examples of all tasks, after the last task, in percent: mean ± standard deviation over "
     "seeds. The paper calls its own an average over tasks, but its MNIST figures are those over all examples: Adam, "
@@ -158,11 +163,37 @@ def certified_text(cell: Cell | None, broken: Callable[[str], str] = str) -> str
     return text if drift is None else f"{text} (drift {drift:g})"
 
 
+def epochs_text(cells: Iterable[Cell], name: Callable[[CellKey], str] = method_name) -> str:
+    """ "Epochs a task: 30; Offline 100.": the usual number, and those that have another; "" where none is counted.
+
+    Where the paper has another number, that is said too. Cells go by ``name``, or, where those of one name differ, by
+    their own.
+    """
+    numbers = {cell.key: text for cell in cells if (text := _epochs(cell))}
+    if not numbers:
+        return ""
+    usual = Counter(numbers.values()).most_common(1)[0][0]
+    others = []
+    for key, number in numbers.items():
+        alike = {other for same, other in numbers.items() if name(same) == name(key)}
+        if number != usual:
+            others.append(f"{name(key) if len(alike) == 1 else key} {number}")
+    return f"Epochs a task: {'; '.join([usual, *dict.fromkeys(others)])}."
+
+
+def _epochs(cell: Cell) -> str:
+    key, number = cell.key, epochs_in(cell.records[0].settings)
+    published = key.dataset in IN_THE_PAPER and key.method in METHODS
+    papers = epochs_in(configure(key.dataset, key.scenario, key.method).settings) if published else number
+    return f"{number} instead of the paper's {papers}" if number != papers else str(number or "")
+
+
 _HEADS = ("method", "ours", "paper", "difference", "certified, task by task")
 
 
 def rich_table(study: str, cells: Mapping[CellKey, Cell]) -> Table:
-    """For the terminal: a section a scenario. Red: a promise that did not hold with every seed. Yellow: far apart."""
+    """For the terminal: a section a scenario. Red and *: a promise that did not hold with every seed. Yellow and !: far
+    apart. Both are explained below it, with the number of epochs."""
     from rich.table import Table
 
     sections = entries(study, cells)
@@ -178,10 +209,12 @@ def rich_table(study: str, cells: Mapping[CellKey, Cell]) -> Table:
                 ours_text(entry.ours),
                 paper_text(entry.paper),
                 f"[yellow]{difference}[/]" if entry.flagged else difference,
-                certified_text(entry.ours, broken="[bold red]{}[/]".format),
+                certified_text(entry.ours, broken=FELL_SHORT.format),
                 style="dim" if entry.ours is None else None,
             )
         out.add_section()
+    marks = f"!: more than {FAR:g} pooled deviations from the paper's. *: {SHORT}."
+    out.caption, out.caption_justify = f"{marks}\n{epochs_text(cells.values())}".strip(), "left"
     return out
 
 

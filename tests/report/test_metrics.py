@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from intercontinet.errors import InvalidData
-from intercontinet.study.metrics import (
+from intercontinet.report.metrics import (
     Matrix,
     accuracy_so_far,
     average_accuracy,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from intercontinet.study.paper import PUBLISHED, yardstick
+from intercontinet.report.paper import PUBLISHED, yardstick
 
 SOURCE = Path(__file__).parents[3] / "shared" / "paper.tex"
 LABELS = {"mnist": "tab:results_mnist", "fashion-mnist": "tab:results_fashionmnist", "cifar-10": "tab:results_cifar10"}
