@@ -46,6 +46,17 @@ def test_demo_runs_the_papers_learner_and_the_exact_one() -> None:
     assert METHODS == ("intercontinet", "exact")
 
 
+def test_the_readme_tells_what_the_demo_finds(results: tuple[Path, Results]) -> None:
+    """Within half a point: processors round differently."""
+    text = (Path(__file__).parent.parent / "README.md").read_text()
+    for method, name in zip(METHODS, ("InterContiNet", "ExactInterContiNet"), strict=True):
+        (row,) = re.findall(rf"^\| `{name}`[^|]*\|(.*)\|$", text, re.M)
+        told = [float(cell.strip().removesuffix("%")) for cell in row.split("|")]
+        found = [results[1][scenario, method].tasks for scenario in SCENARIOS]
+        means = [100 * sum(task.test for task in tasks) / len(tasks) for tasks in found]
+        assert told == pytest.approx(means, abs=0.5), name
+
+
 @pytest.mark.parametrize("which", EVERY, ids="-".join)
 def test_demo_floors_lie_below_attacks_and_attacks_below_accuracy(
     results: tuple[Path, Results], which: tuple[Scenario, Method]
