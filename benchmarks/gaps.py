@@ -3,8 +3,10 @@
     python benchmarks/gaps.py
 
 For each cell whose floors speak of unseen examples, and each task: the share that is certain among the examples that
-shaped something, minus that among the unseen, in points; the mean over seeds and the largest. Then the accuracy of each
-task. Where the region was drawn in after the unseen were counted, a gap is the most that it can be.
+shaped something, minus that among the unseen, in points; the mean over seeds and the largest. Where the region was
+drawn in after the unseen were counted, a gap is the most that it can be. Then how far the bound at 95 % confidence
+lies below the floor on training data, on average over seeds, in the task where that is most; and the accuracy of each
+task.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ GUARANTEE = Path(__file__).resolve().parents[1] / "results" / "guarantee"
 
 def line(cell: Cell) -> str | None:
     """What there is to say of a cell; None where no floor speaks of unseen examples."""
-    texts, unseen = [], False
+    texts, below = [], []
     for task in zip(*(seed.floors for seed in cell.seeds), strict=True):
         gaps = []
         for floor in task:
@@ -28,14 +30,18 @@ def line(cell: Cell) -> str | None:
                 seen = (floor.certified - floor.unseen_certified) / (floor.total - floor.unseen_total)
                 gaps.append(100 * (min(seen, 1.0) - floor.unseen_certified / floor.unseen_total))
         texts.append(f"{statistics.mean(gaps):.1f} (at most {max(gaps):.1f})" if gaps else "none unseen")
-        unseen = unseen or bool(gaps)
+        bounds = [100 * (floor.share - floor.unseen_floor) for floor in task if floor.unseen_floor is not None]
+        below += [statistics.mean(bounds)] if bounds else []
     rows = [seed.accuracy_matrix[-1] for seed in cell.seeds]
     shares = " ".join(f"{100 * statistics.mean(own):.1f}" for own in zip(*rows, strict=True))
     weakest = ""
     if cell.key.scenario == "class":
         short = sum(min(row) < statistics.mean(row) / 2 for row in rows)
         weakest = f"; some task below half of the average with {short} of {len(rows)} seeds"
-    return f"{cell.key.dataset}/{cell.key}: gap {', '.join(texts)}; accuracy {shares}{weakest}" if unseen else None
+    if not below:
+        return None
+    told = f"gap {', '.join(texts)}; bounds up to {max(below):.1f} below floors; accuracy {shares}{weakest}"
+    return f"{cell.key.dataset}/{cell.key}: {told}"
 
 
 def main() -> None:
