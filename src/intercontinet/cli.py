@@ -261,7 +261,8 @@ def reproduce(
     names = only or ()
     chosen(study, names)
     todo = [] if show else steps(study, out, seeds, epochs, names)
-    chosen_device(device)  # before the folder is made: a slip leaves none behind
+    if todo:
+        chosen_device(device)  # before the folder is made: a slip leaves none behind
     began = time.perf_counter()
     if todo:
         with folder.held(out / study), Live(console) as live:

@@ -57,7 +57,7 @@ def learn_counts(
     if settings.mirror:
         raise InvalidSetting("mirror is for columns that are trained, and these are counted: leave it out")
     fits = _typical_columns(settings, table, box, lesson, counted, key)
-    return kept_for_all(lambda some: _under_a_ceiling(settings, table, box, lesson, fits, some), shares)
+    return kept_for_all(lambda some: _under_a_ceiling(settings, table, box, lesson, fits, counted, some), shares)
 
 
 def _under_a_ceiling(
@@ -66,6 +66,7 @@ def _under_a_ceiling(
     box: Box,
     lesson: Lesson,
     fits: Mapping[int, tuple[list[int], Tensor]],
+    counted: Tensor,
     shares: Shares,
 ) -> Outcome:
     """Columns taken and the ceiling lowered; a class that could be had only at others' expense is left out."""
@@ -76,7 +77,7 @@ def _under_a_ceiling(
         done = attempt.lowered(shares, ways=1)
         if done.enough:
             return replace(done, left_out=tuple(left_out))
-        counted = ~(shares.unseen | shares.watched)  # what is watched decides how far the ceiling falls, and no more
+        # What is watched decides how far the ceiling falls, and no more.
         own = {output: (lesson.y == output) & counted for output in learned}
         accuracy = {output: float(attempt.hits[mine].double().mean()) for output, mine in own.items()}
         worst = min(accuracy, key=lambda output: accuracy[output], default=None)

@@ -46,8 +46,8 @@ class ExactInterContiNet:
             in ``with_table(..., capped=True)``, outputs are trained instead of counted.
         keep: Share of each task's accuracy that must stay certain, on its training set and on the part held out.
         seed: Fixes which examples are held out, and how classes are divided into parts.
-        certificate: Where to go on from; the model must lie in its region. Which examples its tasks had is not known
-            then, and no bound for unseen ones is given.
+        certificate: Where to go on from; the model must lie in its region. If it has tasks, their examples are not
+            known then, and no bound for unseen ones is given.
         strangers: Examples of no task, which need no labels: a capped net's classes are told from them, too, so that
             fewer of what is to come is taken for what is known. The same for all tasks.
         options: See :class:`~intercontinet.learners.exact_settings.ExactSettings`.
@@ -140,8 +140,9 @@ class ExactInterContiNet:
         edges = (self.region.lower[self._name], self.region.upper[self._name])
         box = Box(state_of(self.model)[self._name], *edges)
         reflected = encoded(self._encoder, mirrored(x))[0] if self.settings.mirror else None
-        own = digests(x)
-        lesson = Lesson(task, index, rows, y, competing, reflected, self._strange(x), self._past.known(own))
+        own = digests(x) if self.settings.held_out or self.settings.unseen else self._past.digests[:0]
+        known = self._past.known(own) if len(own) else None
+        lesson = Lesson(task, index, rows, y, competing, reflected, self._strange(x), known)
         made = learn_task(self.settings, self._table, box, lesson, sure, key_of(self._seed, index))
         floor = self._concluded(made, x, y, task, competing)
         self._past = self._past.after(own)

@@ -17,7 +17,7 @@ from intercontinet.noise import key_of
 @final
 @dataclass(frozen=True)
 class ExactSettings:
-    """How to learn: by counting, or, in a capped net (:mod:`intercontinet.learners.voices`) and in heads, by training.
+    """How to learn: by counting, or, in a capped net (``intercontinet.learners.voices``) and in heads, by training.
 
     Attributes:
         keep: Share of each task's accuracy that must stay certain, on its training set and on the part held out.

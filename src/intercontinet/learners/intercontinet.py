@@ -62,8 +62,8 @@ class InterContiNet:
         keep: Share of each task's accuracy that must stay certain.
         radius: Largest radius in the first task.
         seed: Fixes the order in which examples are seen.
-        certificate: Where to go on from; the model must lie in its region. Which examples its tasks had is not known
-            then, and no bound for unseen ones is given.
+        certificate: Where to go on from; the model must lie in its region. If it has tasks, their examples are not
+            known then, and no bound for unseen ones is given.
         options: See :class:`Settings`.
 
     Attributes:
@@ -142,8 +142,9 @@ class InterContiNet:
         classes = None if classes is None else tuple(int(c) for c in classes)
         check_labels(y, len(x), outputs_of(self.model, x), classes)
         self._check_head_is_new(classes)
-        own = digests(x)
-        lesson = Lesson(task, len(self.certificate.tasks), x, y, classes, known=self._past.known(own))
+        own = digests(x) if self.settings.held_out or self.settings.unseen else self._past.digests[:0]
+        known = self._past.known(own) if len(own) else None
+        lesson = Lesson(task, len(self.certificate.tasks), x, y, classes, known=known)
         nets, layout = self._nets, self._nets.layout
         weights = layout.flatten(state)[None]
         edges = [layout.flatten(edge)[None] for edge in (self.region.lower, self.region.upper)]
