@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -13,10 +13,18 @@ import intercontinet as icn
 from intercontinet.bounds.arithmetic import Float32
 from intercontinet.errors import CertificateError, InvalidData, InvalidModel, InvalidSetting, UnsupportedLayer
 from intercontinet.interval import Interval
-from intercontinet.nets import build_exact_net
+from intercontinet.nets import build_exact_net, whole
 from intercontinet.nets.numbers import EXACT
 from intercontinet.nets.sight import sight
-from intercontinet.nets.whole import WholeConvolution, WholeNet, whole_convolution, whole_net
+from intercontinet.nets.whole import (
+    MOST_HALVINGS,
+    WholeConvolution,
+    WholeNet,
+    adds_bytes,
+    in_bytes,
+    whole_convolution,
+    whole_net,
+)
 
 
 def filled(layer: WholeConvolution, seed: int) -> WholeConvolution:
@@ -61,6 +69,55 @@ def test_a_convolution_is_that_of_a_naive_loop(stride: int, side: int) -> None:
                     assert int(found[image, row, column, f]) == value
                     reached.add(0 < value < 255)
     assert reached == {True, False}, "some were cut off, and some were not"
+
+
+def in_both_ways(module: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
+    """In bytes, and in floating point."""
+    if not adds_bytes():
+        pytest.skip("this CPU does not add up products of bytes exactly, so there is one way only")
+    quick = module(x)
+    monkeypatch.setattr(whole, "adds_bytes", lambda: False)
+    return quick, module(x)
+
+
+@pytest.mark.parametrize("weight", [127, -127])
+@pytest.mark.parametrize("pixel", [0.0, 255.0])
+def test_bytes_hold_the_largest_sums(weight: int, pixel: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = WholeConvolution(50, 17)
+    layer.weight.fill_(weight)
+    layer.bias.fill_(30_000 if weight < 0 else -30_000)
+    layer.halvings.fill_(MOST_HALVINGS - 4)
+    x = torch.full((3, 6, 5, 50), pixel)
+    quick, plain = in_both_ways(layer, x, monkeypatch)
+    assert in_bytes(x) is not None and torch.equal(quick, plain)
+    inside = (9 * 50 * int(pixel) * weight + int(layer.bias[0])) // 2 ** (MOST_HALVINGS - 4)
+    assert bool((quick[:, 1:-1, 1:-1] == min(max(inside, 0), 255)).all())
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10_000), channels=st.integers(1, 40), filters=st.integers(1, 40), stride=st.integers(1, 2))
+def test_bytes_give_the_same_bits(
+    seed: int, channels: int, filters: int, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = filled(WholeConvolution(channels, filters, stride), seed)
+    x = torch.randint(0, 256, (2, 7, 4, channels), generator=torch.Generator().manual_seed(seed)).float()
+    with monkeypatch.context() as patch:
+        quick, plain = in_both_ways(layer, x, patch)
+    assert in_bytes(x) is not None and torch.equal(quick, plain)
+
+
+@pytest.mark.parametrize("odd", [-1.0, 256.0, 0.5, 1e30, float("nan"), float("inf")])
+def test_what_bytes_do_not_hold_is_left_to_floating_point(odd: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.full((1, 4, 4, 3), 7.0)
+    x[0, 1, 1, 1] = odd
+    assert in_bytes(x) is None
+    quick, plain = in_both_ways(filled(WholeConvolution(3, 2), seed=1), x, monkeypatch)
+    assert torch.equal(quick.nan_to_num(-1), plain.nan_to_num(-1))
+
+
+def test_sight_sees_the_same_in_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, plain = in_both_ways(sight(), images(20, side=32), monkeypatch)
+    assert torch.equal(quick, plain) and bool((quick.amax(0) > quick.amin(0)).any())
 
 
 def test_what_goes_round_a_block_is_added_before_cutting_off() -> None:

@@ -13,6 +13,7 @@ It is trained in floating point, and made whole afterwards by :func:`whole_convo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import cast
 
 import torch
@@ -28,6 +29,7 @@ from intercontinet.nets.numbers import BRIGHTEST, EXACT, STEEPEST, cell_of, summ
 SIDE = 3  # of a filter
 MOST_HALVINGS = 20
 AT_ONCE_ON_CPU, AT_ONCE = 16, 500  # images: what the cache of a CPU holds, and what keeps a GPU busy
+MIDDLE = 128  # from 0 to 255 less this is from -128 to 127, which int8 holds
 
 
 class WholeConvolution(nn.Module):
@@ -60,17 +62,28 @@ class WholeConvolution(nn.Module):
 
     def forward(self, x: Tensor, beside: Tensor | None = None) -> Tensor:
         """``beside`` is added before cutting off: what a block is given goes round it like this."""
+        filters = self.weight.permute(2, 3, 1, 0).flatten(0, 2)
+        small = in_bytes(x) if adds_bytes() else None
+        if small is None:
+            sums = self._places(x, nothing=0) @ filters.to(x.dtype) + self.bias.to(x.dtype)
+        else:
+            places = self._places(small, nothing=-MIDDLE)
+            start = MIDDLE * filters.sum(0, dtype=torch.int32) + self.bias
+            sums = torch._int_mm(places.flatten(0, 2), filters.contiguous()).add_(start).to(x.dtype)
+            sums = sums.view(*places.shape[:3], -1)
+        whole = sums.div_((1 << self.halvings.int()).to(x.dtype)).floor_()
+        return (whole if beside is None else whole.add_(beside)).clamp_(0, BRIGHTEST)
+
+    def _places(self, x: Tensor, nothing: int) -> Tensor:
+        """[batch, rows, columns, 9 * channels]: what lies under a filter, ``nothing`` round the image."""
         rows, columns = ((side - 1) // self.stride + 1 for side in x.shape[1:3])
-        padded, step = F.pad(x, (0, 0, 1, 1, 1, 1)), self.stride
+        padded, step = F.pad(x, (0, 0, 1, 1, 1, 1), value=nothing), self.stride
         shifted = [
             padded[:, down : down + step * rows : step, right : right + step * columns : step]
             for down in range(SIDE)
             for right in range(SIDE)
         ]
-        filters = self.weight.permute(2, 3, 1, 0).flatten(0, 2).to(x.dtype)
-        sums = torch.cat(shifted, 3) @ filters + self.bias.to(x.dtype)
-        whole = sums.div_((1 << self.halvings.int()).to(x.dtype)).floor_()
-        return (whole if beside is None else whole.add_(beside)).clamp_(0, BRIGHTEST)
+        return torch.cat(shifted, 3)
 
     def check(self, name: str) -> None:
         """Refuse numbers with which it might round."""
@@ -92,6 +105,31 @@ class WholeConvolution(nn.Module):
     def extra_repr(self) -> str:
         filters, channels = self.weight.shape[:2]
         return f"{channels}, {filters}, stride={self.stride}"
+
+
+@cache
+def adds_bytes() -> bool:
+    """Whether this CPU adds up products of bytes without losing any: several times as fast, and the same sums.
+
+    Older ones add pairs of products in 16 bits, and cut off what does not fit.
+    """
+    vnni = getattr(torch.cpu, "_is_vnni_supported", None)
+    if vnni is None or not vnni():
+        return False
+    most, least = torch.full((32, 256), 127, dtype=torch.int8), torch.full((32, 256), -128, dtype=torch.int8)
+    return all(
+        torch.equal(torch._int_mm(a, b.T.contiguous()), a.int() @ b.int().T)
+        for a in (most, least)
+        for b in (most, least + 1)
+    )
+
+
+def in_bytes(x: Tensor) -> Tensor | None:
+    """``x - 128`` in int8; None on a GPU, and where ``x`` is not of whole numbers from 0 to 255."""
+    if x.device.type != "cpu":
+        return None
+    small = x.to(torch.uint8)
+    return (small ^ MIDDLE).view(torch.int8) if torch.equal(small.to(x.dtype), x) else None
 
 
 @torch.no_grad()
