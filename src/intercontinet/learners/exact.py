@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from intercontinet.bounds import Float32, Network, in_float64
 from intercontinet.certificate import Certificate, check_inside
 from intercontinet.complaints import nearest
-from intercontinet.data import Data, check_inputs, check_labels, collect_one, digests
+from intercontinet.data import Data, check_inputs, check_labels, collect_one
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting
 from intercontinet.floor import TaskFloor, floor_of
@@ -88,7 +88,7 @@ class ExactInterContiNet:
         if self.settings.strangers_from:
             raise InvalidSetting("strangers_from names a data set, for runs: here, pass examples as strangers")
         self.model, self._seed, self._strangers = model, seed, strangers
-        self._past = Past.of(certificate)
+        self._past = Past.of(certificate, self.settings.held_out, self.settings.unseen)
         self._strange_rows: Tensor | None = None
         self.certificate = certificate or Certificate.of(model, self._start(), method="ExactInterContiNet")
 
@@ -140,12 +140,11 @@ class ExactInterContiNet:
         edges = (self.region.lower[self._name], self.region.upper[self._name])
         box = Box(state_of(self.model)[self._name], *edges)
         reflected = encoded(self._encoder, mirrored(x))[0] if self.settings.mirror else None
-        own = digests(x) if self.settings.held_out or self.settings.unseen else self._past.digests[:0]
-        known = self._past.known(own) if len(own) else None
+        known, past = self._past.given(x)
         lesson = Lesson(task, index, rows, y, competing, reflected, self._strange(x), known)
         made = learn_task(self.settings, self._table, box, lesson, sure, key_of(self._seed, index))
         floor = self._concluded(made, x, y, task, competing)
-        self._past = self._past.after(own)
+        self._past = past
         if listen is not None:
             listen(progress_of([made], lesson))
         return floor

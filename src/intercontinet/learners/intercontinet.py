@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from intercontinet.certificate import Certificate, check_inside
 from intercontinet.complaints import nearest
-from intercontinet.data import Data, check_inputs, check_labels, collect_one, digests
+from intercontinet.data import Data, check_inputs, check_labels, collect_one
 from intercontinet.engine.loop import Listener
 from intercontinet.errors import InvalidData, InvalidModel, InvalidSetting, TrainingMode
 from intercontinet.floor import TaskFloor, floor_of
@@ -106,7 +106,7 @@ class InterContiNet:
         self.model = model
         self.certificate = certificate or Certificate.of(model, Region.everything(model), method="InterContiNet")
         self._nets = nets
-        self._past = Past.of(certificate)
+        self._past = Past.of(certificate, self.settings.held_out, self.settings.unseen)
 
     @property
     def region(self) -> Region:
@@ -142,15 +142,14 @@ class InterContiNet:
         classes = None if classes is None else tuple(int(c) for c in classes)
         check_labels(y, len(x), outputs_of(self.model, x), classes)
         self._check_head_is_new(classes)
-        own = digests(x) if self.settings.held_out or self.settings.unseen else self._past.digests[:0]
-        known = self._past.known(own) if len(own) else None
+        known, past = self._past.given(x)
         lesson = Lesson(task, len(self.certificate.tasks), x, y, classes, known=known)
         nets, layout = self._nets, self._nets.layout
         weights = layout.flatten(state)[None]
         edges = [layout.flatten(edge)[None] for edge in (self.region.lower, self.region.upper)]
         boxes = learn_in_boxes(self.settings, nets, weights, edges[0], edges[1], lesson, listen)
         floor = self._conclude(boxes, lesson)
-        self._past = self._past.after(own)
+        self._past = past
         return floor
 
     def _conclude(self, boxes: Boxes, lesson: Lesson) -> TaskFloor:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 from torch import Tensor
 
 from intercontinet.certificate import Certificate
-from intercontinet.data import copied
+from intercontinet.data import copied, digests
 from intercontinet.errors import InvalidSetting
 from intercontinet.noise import orders
 
@@ -53,22 +53,25 @@ class Past:
     Attributes:
         digests: Of all examples so far, [examples].
         whole: Whether these are all there were: not after going on from a certificate, which does not have them.
+        asked: Whether anything is held back, so that it matters.
     """
 
     digests: Tensor
     whole: bool
+    asked: bool
 
     @staticmethod
-    def of(certificate: Certificate | None) -> Past:
-        return Past(torch.zeros(0, dtype=torch.int64), certificate is None or not certificate.tasks)
+    def of(certificate: Certificate | None, held_out: float, unseen: float) -> Past:
+        whole = certificate is None or not certificate.tasks
+        return Past(torch.zeros(0, dtype=torch.int64), whole, held_out > 0 or unseen > 0)
 
-    def known(self, own: Tensor) -> Tensor:
-        """By their digests, which examples came before, or come more than once: [examples]."""
-        return copied(own, self.digests)
-
-    def after(self, own: Tensor) -> Past:
-        """With these, too."""
-        return Past(torch.cat([self.digests, own]), self.whole)
+    def given(self, x: Tensor) -> tuple[Tensor | None, Past]:
+        """Which examples came before, or come more than once, [examples], None where it does not matter; and the past
+        with these, too."""
+        if not self.asked:
+            return None, self
+        own = digests(x)
+        return copied(own, self.digests), replace(self, digests=torch.cat([self.digests, own]))
 
 
 @final
