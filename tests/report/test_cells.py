@@ -9,7 +9,7 @@ import pytest
 
 from intercontinet.report import record as reader
 from intercontinet.report.cells import completed, difference, newest
-from intercontinet.study.config import METHODS, defaults_of
+from intercontinet.study.methods import METHODS, defaults_of
 from tests.report.records import record
 
 

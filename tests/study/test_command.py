@@ -12,7 +12,8 @@ from rich.console import Console
 
 from intercontinet.errors import InvalidSetting, WriteError
 from intercontinet.study.command import Asked, asked, epochs_of, outcome, present
-from intercontinet.study.config import METHODS, configure
+from intercontinet.study.config import configure
+from intercontinet.study.methods import METHODS
 from intercontinet.study.store import save_record
 from tests.study.records import finals, record, seed_record
 

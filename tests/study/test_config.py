@@ -11,16 +11,9 @@ import pytest
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.ewc import EWC
 from intercontinet.learners.intercontinet import Hyperrectangles
-from intercontinet.study.config import (
-    METHODS,
-    PRESETS,
-    build_method,
-    configure,
-    load_preset,
-    read_config,
-    read_preset,
-    read_yaml,
-)
+from intercontinet.study.config import build_method, configure
+from intercontinet.study.methods import METHODS
+from intercontinet.study.sources import PRESETS, load_preset, read_config, read_preset, read_yaml
 from intercontinet.tasks import SCENARIOS
 
 SOURCE = Path(__file__).parents[3] / "shared" / "paper.tex"

@@ -18,7 +18,8 @@ from intercontinet.engine.loop import Listener, Progress
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.method import Lesson, Memory, Method, Nets
 from intercontinet.report.record import parse_record, read_record
-from intercontinet.study.config import METHODS, Config, configure
+from intercontinet.study.config import Config, configure
+from intercontinet.study.methods import METHODS
 from intercontinet.study.run import Run, complete
 from intercontinet.study.state import State
 from intercontinet.study.store import save_record

@@ -16,19 +16,12 @@ from intercontinet.report.paper import yardstick
 from intercontinet.report.record import METHODS as METHOD_NAMES
 from intercontinet.report.record import Record
 from intercontinet.study import guarantee
-from intercontinet.study.config import (
-    METHODS,
-    PROMISING,
-    Config,
-    check_count,
-    configure,
-    epochs_in,
-    read_config,
-    read_yaml,
-)
+from intercontinet.study.config import Config, check_count, configure, epochs_in
 from intercontinet.study.figures import figure3, figure4
 from intercontinet.study.folder import stored_config
+from intercontinet.study.methods import METHODS, PROMISING
 from intercontinet.study.reproduce import chosen
+from intercontinet.study.sources import read_config, read_yaml
 from intercontinet.study.store import cells, load_records
 from intercontinet.study.tables import (
     FELL_SHORT,

@@ -2,60 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from importlib import resources
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidSetting
-from intercontinet.learners.ewc import EWC
 from intercontinet.learners.exact_method import ExactMethod
 from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.learners.intercontinet import Hyperrectangles
-from intercontinet.learners.l2 import L2
-from intercontinet.learners.lwf import LwF
-from intercontinet.learners.mas import MAS
 from intercontinet.learners.method import Method
-from intercontinet.learners.plain import Offline, Plain
 from intercontinet.learners.settings import Settings
-from intercontinet.learners.si import SI
 from intercontinet.nets.table import CAPPED
+from intercontinet.study.methods import METHODS, PROMISING, Kind, Values, check_type, plain
+from intercontinet.study.sources import RUN_KEYS, SAME_IMAGES, load_preset, preset_of
 from intercontinet.tasks import SCENARIOS, Scenario
 
-Values = Mapping[str, Any]
-PRESETS = ("digits", "mnist", "fashion-mnist", "cifar-10", "cifar-100")
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")  # "1e-4", which YAML takes for a word
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A method: the class of its settings, and what sets it apart from others of that class."""
-
-    settings: type[Any]
-    fixed: Values
-
-
-METHODS: dict[str, Kind] = {
-    "sgd": Kind(Plain, {"optimizer": "sgd"}),
-    "adam": Kind(Plain, {"optimizer": "adam"}),
-    "l2": Kind(L2, {}),
-    "ewc": Kind(EWC, {"online": False}),
-    "oewc": Kind(EWC, {"online": True}),
-    "si": Kind(SI, {}),
-    "mas": Kind(MAS, {}),
-    "lwf": Kind(LwF, {}),
-    "intercontinet": Kind(Settings, {"enforce": True}),
-    "intercontinet-published": Kind(Settings, {"enforce": False}),
-    "exact": Kind(ExactSettings, {}),
-    "offline": Kind(Offline, {"heads": ()}),
-}
 MOST_SEEDS = 10_000  # in one run
-SAME_IMAGES = ("permuted-mnist", "rotated-mnist")  # in all of whose tasks
-PROMISING = (Settings, ExactSettings)  # what keeps a share of the accuracy
 
 
 @dataclass(frozen=True)
@@ -92,20 +56,9 @@ class Config:
         return {**asdict(self), "seeds": list(self.seeds), "settings": plain(self.settings)}
 
 
-def plain(settings: Values) -> dict[str, Any]:
-    """Settings as JSON has them: lists for tuples."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
-
-
 def settings_of(config: Config) -> dict[str, Any]:
     """All settings of a run, as its record has them."""
     return {"augment": config.augment, **plain(config.settings)}
-
-
-def defaults_of(method: str) -> dict[str, Any]:
-    """A method's own defaults, as a record has them: what a setting that is younger than a record was then."""
-    kind = METHODS.get(method)
-    return {} if kind is None else plain({f.name: f.default for f in fields(kind.settings) if f.default is not MISSING})
 
 
 def check_count(seeds: int) -> None:
@@ -150,7 +103,7 @@ def configure(
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**63:
         raise InvalidSetting(f"seeds are {list(seeds)}: give at least one, none negative, none twice, all below 2^63")
     check_count(len(seeds))
-    preset = load_preset(_preset_of(dataset))
+    preset = load_preset(preset_of(dataset))
     kind = METHODS[method]
     known = [item.name for item in fields(kind.settings)]
     given = preset.settings(method, scenario)
@@ -159,7 +112,7 @@ def configure(
     values = {name: _from_yaml(value) for name, value in values.items()}
     for name in values:
         if name not in known:
-            if name in _RUN_KEYS and name != "keep":  # which is a setting of the methods that promise
+            if name in RUN_KEYS and name != "keep":  # which is a setting of the methods that promise
                 raise InvalidSetting(
                     f"method '{method}' has no setting '{name}': it is an option of its own, --{name}, or {name} at "
                     "the top of a --config file"
@@ -248,30 +201,8 @@ def _from_yaml(value: Any) -> Any:
 def _checked(kind: Kind, values: Values) -> Any:
     for item in fields(kind.settings):
         if item.name in values:
-            _check_type(item.name, values[item.name], str(item.type))
+            check_type(item.name, values[item.name], str(item.type))
     return kind.settings(**values)
-
-
-def _check_type(name: str, value: Any, kind: str) -> None:
-    """Refuse what is not of a kind, named as in an annotation; kinds that are not known here are let through."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
-    whole = number and isinstance(value, int)
-    wanted = {
-        "int": (whole, "a whole number"),
-        "float": (number, "a number"),
-        "float | None": (number or value is None, "a number"),
-        "bool": (isinstance(value, bool), "true or false"),
-        "str": (isinstance(value, str), "a word"),
-        "tuple[int, ...]": (_all_of(int, value), "a list of whole numbers"),
-        "tuple[float, ...]": (_all_of((int, float), value), "a list of numbers"),
-    }
-    fits, what = wanted.get(kind, (True, ""))
-    if not fits:
-        raise InvalidSetting(f"{name} is {value!r}; it must be {what}")
-
-
-def _all_of(kinds: type | tuple[type, ...], values: object) -> bool:
-    return isinstance(values, tuple) and all(isinstance(v, kinds) and not isinstance(v, bool) for v in values)
 
 
 def _shared_out(settings: Any, epochs: int) -> dict[str, Any]:
@@ -290,142 +221,3 @@ def _shared_out(settings: Any, epochs: int) -> dict[str, Any]:
         raise InvalidSetting("epochs is 1, but this method needs two phases: give at least 2")
     radii = min(max(1, round(settings.radii_epochs * ratio)), epochs - 1)
     return {"centre_epochs": epochs - radii, "radii_epochs": radii, "milestones": milestones}
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Settings for a data set, as a YAML file has them.
-
-    Attributes:
-        name: The data set.
-        net: Which network.
-        augment: Whether training images are flipped and cropped.
-        shared: Settings of all methods that have them.
-        methods: Of each method; under "task", "domain" and "class", those of one scenario. A "net" among them is the
-            method's own.
-    """
-
-    name: str
-    net: str
-    augment: bool
-    shared: Values
-    methods: Mapping[str, Values]
-
-    def settings(self, method: str, scenario: str) -> dict[str, Any]:
-        known = {item.name for item in fields(METHODS[method].settings)}
-        own = dict(self.methods.get(method, {}))
-        special = own.get(scenario) or {}
-        own = {name: value for name, value in own.items() if name not in SCENARIOS}
-        return {**{name: value for name, value in self.shared.items() if name in known}, **own, **special}
-
-
-def load_preset(name: str) -> Preset:
-    """One of the presets that come with the package."""
-    if name not in PRESETS:
-        raise InvalidSetting(f"there is no preset '{name}'{nearest(name, PRESETS)}: they are {', '.join(PRESETS)}")
-    content = resources.files("intercontinet.study").joinpath("presets", f"{name}.yaml").read_text()
-    return read_preset(name, read_yaml(content, f"the preset {name}"))
-
-
-def read_preset(name: str, values: Values) -> Preset:
-    """A preset, checked: every key must be known."""
-    own = {"net", "augment", "shared", "methods"}
-    _check_keys(values, own, f"preset '{name}'")
-    methods = values.get("methods") or {}
-    _check_keys(methods, METHODS, f"preset '{name}', methods")
-    every = {item.name for kind in METHODS.values() for item in fields(kind.settings)}
-    _check_keys(values.get("shared") or {}, every, f"preset '{name}', shared")
-    for method, settings in methods.items():
-        known = {item.name for item in fields(METHODS[method].settings)} | {"net"}
-        where = f"preset '{name}', method '{method}'"
-        _check_keys(settings or {}, known | set(SCENARIOS), where)
-        for scenario in SCENARIOS:
-            _check_keys((settings or {}).get(scenario) or {}, known, f"{where}, scenario '{scenario}'")
-    net, augment = values.get("net", "mlp-400-400"), values.get("augment", False)
-    _check_type(f"preset '{name}': net", net, "str")
-    _check_type(f"preset '{name}': augment", augment, "bool")
-    return Preset(
-        name,
-        net,
-        augment,
-        values.get("shared") or {},
-        {method: settings or {} for method, settings in methods.items()},
-    )
-
-
-def read_yaml(content: str, where: str) -> Values:
-    """A YAML mapping, read safely."""
-    try:
-        import yaml
-    except ImportError:
-        raise InvalidSetting("reading YAML needs PyYAML: pip install 'intercontinet[cli]'") from None
-    try:
-        values = yaml.safe_load(content)
-    except yaml.YAMLError as error:
-        raise InvalidSetting(f"{where} is no valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise InvalidSetting(f"{where} must be a mapping of names to values")
-    return values
-
-
-def read_config(path: Path) -> Values:
-    """A run's YAML file: keys are those of ``intercontinet run``, and "settings" for the method's own."""
-    try:
-        content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSetting(f"cannot read {path}: {error}") from None
-    values = read_yaml(content, str(path))
-    _check_place(values, str(path))
-    _check_keys(values, {*_RUN_KEYS, "settings"}, str(path))
-    values = {name: value for name, value in values.items() if value is not None}
-    for name, kind in _RUN_KEYS.items():
-        if name in values:
-            _check_type(f"{path}: {name}", values[name], kind)
-    if not isinstance(values.get("settings", {}), dict):
-        raise InvalidSetting(f"{path}: 'settings' must be a mapping of names to values")
-    return values
-
-
-_RUN_KEYS = {
-    "dataset": "str",
-    "scenario": "str",
-    "method": "str",
-    "seeds": "int | str | list[int]",
-    "keep": "float",
-    "epochs": "int",
-    "tasks": "int",
-    "net": "str",
-    "augment": "bool",
-    "device": "str",
-    "out": "str",
-}
-
-
-def _check_place(values: Values, where: str) -> None:
-    """Refuse a method's setting, or what is most like one, that stands beside "settings" rather than under it."""
-    top = {*_RUN_KEYS, "settings"}
-    own = {item.name for kind in METHODS.values() for item in fields(kind.settings)} - top
-    for name in values:
-        hint = nearest(name, sorted(own | top))
-        if name in own or (name not in top and hint != nearest(name, sorted(top))):
-            meant = "" if name in own else hint
-            raise InvalidSetting(
-                f"{where}: there is no '{name}'{meant} at the top: settings of the method belong under 'settings', as "
-                "in settings: {rate: 0.1}"
-            )
-
-
-def _check_keys(values: Any, known: Any, where: str) -> None:
-    if not isinstance(values, Mapping):
-        raise InvalidSetting(f"{where} must be a mapping of names to values, not {values!r}")
-    for name in values:
-        if name not in known:
-            raise InvalidSetting(f"{where}: there is no '{name}'{nearest(str(name), known)}; known are "
-                                 f"{', '.join(sorted(known))}")  # fmt: skip
-
-
-def _preset_of(dataset: str) -> str:
-    """The preset that serves a data set: its own, or one for data like it."""
-    if dataset in PRESETS:
-        return dataset
-    return "mnist" if dataset in SAME_IMAGES else "digits"
