@@ -174,7 +174,9 @@ def test_a_million_weight_vectors_stay_inside_their_bounds() -> None:
         layers |= {type(layer).__name__ for layer in case.model.modules()}
         visited += check_containment(case, count=1000, alone=8, seed=index)
     assert visited >= 1_000_000
-    of_exact_inputs = {"EmbeddingBag", "Ferns", "KWinners", "Lesser", "PatchDictionary", "WholeNet"}  # tests/nets
+    of_exact_inputs = {  # tests/nets
+        "EmbeddingBag", "Ferns", "KWinners", "Lesser", "PatchDictionary", "TriangleDictionary", "WholeNet"
+    }  # fmt: skip
     elsewhere = {"BatchNorm3d", "MultiheadAttention"}  # below, and tests/bounds/test_norms.py
     assert set(known_layers()) - of_exact_inputs - elsewhere <= layers, "some layer with a rule was never tried"
 

@@ -13,7 +13,7 @@ import intercontinet as icn
 from intercontinet.bounds.arithmetic import Float32
 from intercontinet.errors import InvalidData, InvalidModel, InvalidRegion, InvalidSetting
 from intercontinet.interval import Interval
-from intercontinet.nets.dictionary import PatchDictionary, patch_dictionary
+from intercontinet.nets.dictionary import PatchDictionary, TriangleDictionary, patch_dictionary
 from intercontinet.nets.ferns import feature_ferns
 
 
@@ -56,6 +56,32 @@ def test_features_are_those_of_a_naive_loop_over_patches() -> None:
     assert int(found.max()) > 255 and float((found[1:] == 0).double().mean()) < 0.5, "there was something to count"
 
 
+def test_a_triangle_compares_with_the_patchs_own_mean_distance() -> None:
+    layer, d = TriangleDictionary.fitted(X, 4, patch=3, pool=2, patches=500), 18
+    assert layer.alpha == 0
+    filters = [[int(v) for v in row] for row in layer.filters.flatten(1).tolist()]
+    found = layer(X[:6])
+    assert found.dtype == torch.float32 and found.shape == (6, layer.features) == (6, 2 * 4 * 4)
+    for image, features in zip(X[:6], found.tolist(), strict=True):
+        pixels = torch.round(255 * image)
+        expected = [0] * 32
+        for row in range(7):
+            for column in range(6):
+                patch = [int(v) for v in pixels[:, row : row + 3, column : column + 3].flatten().tolist()]
+                contrast = math.sqrt((d * sum(v * v for v in patch) - sum(patch) ** 2 + 100 * d * d) / d)
+                cell, distances = row // 4 * 2 + column // 3, []
+                for side in (1, -1):
+                    for f in filters:
+                        size = math.sqrt(sum(v * v for v in f))
+                        cos = side * sum(a * b for a, b in zip(f, patch, strict=True)) / contrast / size
+                        distances.append(math.floor(255 * math.sqrt(max(2 - 2 * cos, 0))))
+                usual = sum(distances) / 8
+                for atom, distance in enumerate(distances):
+                    expected[atom * 4 + cell] += math.floor(max(usual - distance, 0))
+        assert features == expected
+    assert int(found.max()) > 255 and 0.1 < float((found[1:] == 0).double().mean()) < 0.9, "near and far ones"
+
+
 def in_float64(layer: PatchDictionary, x: Tensor) -> tuple[Tensor, Tensor]:
     """The same cosines and features by convolutions in double precision."""
     pixels, filters, d = torch.round(255 * x).double(), layer.filters.double(), layer.filters[0].numel()
@@ -76,9 +102,10 @@ def test_float32_features_equal_those_in_float64_to_the_bit(shape: tuple[int, in
     assert torch.equal(layer.likenesses(torch.round(255 * x)), cos)
 
 
-def test_no_order_of_summation_changes_anything() -> None:
+@pytest.mark.parametrize("kind", [PatchDictionary, TriangleDictionary])
+def test_no_order_of_summation_changes_anything(kind: type[PatchDictionary]) -> None:
     x = images(260, (3, 12, 12))
-    layer = PatchDictionary.fitted(x, 8, patch=5, pool=2, patches=500)
+    layer = kind.fitted(x, 8, patch=5, pool=2, patches=500)
     before = layer(x)
     assert torch.equal(torch.cat([layer(part) for part in torch.split(x, 49)]), before), "chunks change nothing"
     torch.set_num_threads(2)

@@ -25,7 +25,7 @@ from intercontinet.learners.method import Lesson
 from intercontinet.learners.outcome import Outcome, progress_of
 from intercontinet.learners.shares import Past
 from intercontinet.learners.table import Box, Table
-from intercontinet.nets.dictionary import PatchDictionary
+from intercontinet.nets.dictionary import PatchDictionary, TriangleDictionary
 from intercontinet.nets.ferns import Ferns
 from intercontinet.nets.whole import WholeNet
 from intercontinet.nets.winners import KWinners
@@ -33,7 +33,8 @@ from intercontinet.noise import key_of
 from intercontinet.region import Region
 from intercontinet.state import state_of
 
-EXACT = (Ferns, KWinners, PatchDictionary, WholeNet, nn.Flatten)  # whole numbers and comparisons: nothing rounds
+# Whole numbers and comparisons: nothing rounds.
+EXACT = (Ferns, KWinners, PatchDictionary, TriangleDictionary, WholeNet, nn.Flatten)
 
 
 @final

@@ -2,7 +2,7 @@
 
 from intercontinet.nets.alexnet import alexnet
 from intercontinet.nets.build import build_net
-from intercontinet.nets.dictionary import PatchDictionary
+from intercontinet.nets.dictionary import PatchDictionary, TriangleDictionary
 from intercontinet.nets.ferns import Ferns, feature_ferns
 from intercontinet.nets.lesser import Lesser
 from intercontinet.nets.mlp import mlp
@@ -16,6 +16,7 @@ __all__ = [
     "KWinners",
     "Lesser",
     "PatchDictionary",
+    "TriangleDictionary",
     "WholeNet",
     "alexnet",
     "build_exact_net",

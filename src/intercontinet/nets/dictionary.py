@@ -151,12 +151,40 @@ class PatchDictionary(nn.Module):
         rows, whitening = _whitened(drawn.flatten(1).double(), spread)
         centres = _k_means(rows, atoms, generator).double()
         layer.filters.copy_(_whole(centres @ whitening).view_as(layer.filters))
-        likenesses = layer.likenesses(drawn[: max(1, SAMPLE // atoms)]).abs().flatten()
-        layer.alpha.copy_(likenesses.kthvalue(max(1, ceil((1 - active) * len(likenesses)))).values)
+        layer._set_threshold(drawn, active)
         return layer
+
+    def _set_threshold(self, patches: Tensor, active: float) -> None:
+        """Alpha, so that of these patches' likenesses that share exceeds it."""
+        likenesses = self.likenesses(patches[: max(1, SAMPLE // len(self.filters))]).abs().flatten()
+        self.alpha.copy_(likenesses.kthvalue(max(1, ceil((1 - active) * len(likenesses)))).values)
 
     def extra_repr(self) -> str:
         return f"{self.shape}, atoms={len(self.filters)}, patch={self.patch}, features={self.features}"
+
+
+class TriangleDictionary(PatchDictionary):
+    r"""A dictionary whose threshold is each patch's own: how much nearer than usual an atom is.
+
+    Atoms count on both sides, so that patches have distances :math:`\lfloor 255 \sqrt{2 \mp 2 \cos} \rfloor` to them,
+    whole numbers; features are :math:`\lfloor \max(m - \text{distance}, 0) \rfloor`, with m the mean over all of them,
+    summed as in a :class:`PatchDictionary`. Alpha has no part in it.
+
+    >>> images = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> TriangleDictionary.fitted(images, atoms=5, patch=3, pool=2, patches=100)(images).shape
+    torch.Size([20, 40])
+    """
+
+    def _pooled(self, x: Tensor) -> Tensor:
+        cos = self.likenesses(torch.round(BRIGHTEST * x))
+        # Sums of whole numbers are exact, and all else is one operation after another: the same bits everywhere.
+        sides = [(2 - 2 * side).clamp_(min=0).sqrt_().mul_(BRIGHTEST).floor_() for side in (cos, -cos)]
+        usual = (sides[0].sum(1, keepdim=True) + sides[1].sum(1, keepdim=True)) / (2 * cos.shape[1])
+        nearer = [(usual - side).clamp_(min=0).floor_().float() for side in sides]
+        return torch.cat([summed(part, self.cell) for part in nearer], 1).flatten(1)
+
+    def _set_threshold(self, patches: Tensor, active: float) -> None:
+        """There is none."""
 
 
 def _are_pixels(x: Tensor) -> bool:
@@ -216,7 +244,7 @@ def _whole(filters: Tensor) -> Tensor:
     return torch.where(place < excess.abs(), whole - excess.sign(), whole)
 
 
-@rule(PatchDictionary)
+@rule(PatchDictionary, TriangleDictionary)
 def patch_dictionary(
     layer: PatchDictionary, parameters: Mapping[str, Interval], x: Interval, arithmetic: Arithmetic
 ) -> Interval:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from intercontinet.errors import InvalidData, InvalidSetting
-from intercontinet.nets.dictionary import PatchDictionary
+from intercontinet.nets.dictionary import PatchDictionary, TriangleDictionary
 from intercontinet.nets.ferns import Ferns, Kind, feature_ferns
 from intercontinet.nets.lesser import Lesser
 from intercontinet.nets.sight import sight
@@ -23,14 +23,15 @@ _SIZES = {
     "levels": (_WHOLE,) * 2,
     "winners": (_WHOLE,) * 2,
     "dictionary": (_WHOLE, _WHOLE, _SHARE, _SHARE, _WHOLE, _WHOLE),
+    "triangle": (_WHOLE, _WHOLE, _SHARE, _WHOLE, _WHOLE),
     "sight": (_WHOLE,) * 3,
 }
 SAMPLE = 5000  # images whose features fix the levels of ferns
 CAPPED = "capped-"
 NAMES = (
     "ferns-GROUPS-TESTS-WINDOW, pairs-GROUPS-TESTS-WINDOW, dictionary-ATOMS-POOL-ACTIVE-SPREAD-GROUPS-TESTS (ACTIVE "
-    "in percent) or sight-POOL-GROUPS-TESTS for images, levels-GROUPS-TESTS or winners-UNITS-WINNERS for anything; "
-    "with capped- before it, outputs are trained and kept under a ceiling"
+    "in percent), triangle-ATOMS-POOL-SPREAD-GROUPS-TESTS or sight-POOL-GROUPS-TESTS for images, levels-GROUPS-TESTS "
+    "or winners-UNITS-WINNERS for anything; with capped- before it, outputs are trained and kept under a ceiling"
 )
 
 
@@ -136,6 +137,10 @@ def _encoder(name: str, images: Tensor, seed: int) -> tuple[nn.Module, int]:
         atoms, pool, _, _, groups, tests = sizes
         options = {"pool": pool, "active": float(numbers[2]) / 100, "spread": float(numbers[3])}
         return _dictionary(images, atoms, groups, tests, seed, **options)
+    if kind == "triangle":
+        atoms, pool, _, groups, tests = sizes
+        seen = TriangleDictionary.fitted(images, atoms, pool=pool, spread=float(numbers[2]), seed=seed)
+        return _with_ferns(seen, images, groups, tests, seed)
     if kind == "sight":
         pool, groups, tests = sizes
         return _with_ferns(sight(pool=pool).to(images.device), images, groups, tests, seed)
