@@ -9,7 +9,7 @@ judges, as in choose_exact.py. In all of them ``keep`` of a task's accuracy is c
 - trained: the same, but every row's ceiling is trained: a worst-case loss less a reward for the logarithm of the room.
 - edges: one column for each output, whose weights have an edge below and one above, in every row: centres by
   cross-entropy inside the box, edges by the worst-case loss less the reward, then drawn in.
-- counted edges: the same, with the first centres counted instead of trained.
+- counted edges: the same, with centres counted, in a box as deep as counts are.
 
 The weight of the reward is steered, step by step, so that just ``keep`` is certain.
 """
@@ -34,7 +34,6 @@ from intercontinet.tasks import stream
 CAP, DEPTH = 0.1, 8.0  # of what is counted, as the learner has them by default
 HALVINGS = 30
 BATCH = 1000
-LARGE = 1e6
 ALL = slice(None)
 
 
@@ -70,6 +69,10 @@ def least(enough: Callable[[float], bool], most: float) -> float:
     return high
 
 
+def _share(of: Tensor) -> float:
+    return float(of.double().mean())
+
+
 def steered(
     parameters: list[Tensor], objective: Callable[[Tensor], tuple[Tensor, Tensor, float]], of: int, training: Training
 ) -> None:
@@ -100,11 +103,12 @@ class Ceilings:
                 found[:, output] = torch.maximum(found[:, output], values[:, index])
         return found
 
-    def learn(self, task: Task) -> float:
-        size = len(self._ceiling)
+    def learn(self, task: Task) -> Tensor:
+        size, home = len(self._ceiling), torch.zeros_like(self._ceiling)
         for output in torch.unique(task.y).tolist():
             values = typical(task.rows[task.y == output], size, CAP, DEPTH).float()
             self._columns.append((output, torch.minimum(values, self._ceiling)))
+            home = torch.maximum(home, self._columns[-1][1])
         scores = self.scores(task.rows)
         own = scores.gather(1, task.y[:, None])[:, 0]
         right = scores.argmax(1) == task.y
@@ -112,59 +116,59 @@ class Ceilings:
         taken = torch.bincount(torch.tensor([output for output, _ in self._columns]), minlength=self._outputs)
         free = taken < self._times
         at_risk = (free.sum() - free[task.y].int()) > 0
-        wanted = self._training.keep * float(right.double().mean())
+        wanted = self._training.keep * _share(right)
 
-        def certain(ceiling: Tensor) -> float:
-            above = own > sums(task.rows, ceiling[:, None])[:, 0]
-            return float((right & (above | ~at_risk)).double().mean())
+        def certain(ceiling: Tensor) -> Tensor:
+            return right & ((own > sums(task.rows, ceiling[:, None])[:, 0]) | ~at_risk)
 
         if bool(at_risk.any()):
-            self._ceiling = self._lowered(task.rows, own, right & at_risk, certain, wanted)
+            down = self._trained_fall(task.rows, own, right, at_risk, wanted) if self._trained else home
+            before = self._ceiling
+
+            def fallen(by: float) -> Tensor:
+                return (before - by * down).clamp(min=-DEPTH)
+
+            self._ceiling = fallen(least(lambda by: _share(certain(fallen(by))) >= wanted, 1e6))
         return certain(self._ceiling)
 
-    def _lowered(
-        self, rows: Tensor, own: Tensor, risky: Tensor, certain: Callable[[Tensor], float], wanted: float
-    ) -> Tensor:
-        before = self._ceiling
-        new = torch.stack([column for _, column in self._columns], 1).amax(1)
-        if not self._trained:
-            fall = least(lambda e: certain(before - e * new.clamp(min=0)) >= wanted, 1e6)
-            return before - fall * new.clamp(min=0)
-        lost = torch.full_like(before, -5.0).requires_grad_()  # of the logarithm of the room
-        room, chosen, mine = before + DEPTH, rows[risky], own[risky]
-        share = wanted - float(certain(before - LARGE))  # of all examples; these are certain whatever the ceiling
-        share *= len(rows) / max(len(chosen), 1)
+    def _trained_fall(self, rows: Tensor, own: Tensor, right: Tensor, at_risk: Tensor, wanted: float) -> Tensor:
+        """By how much each row's ceiling is to fall, [rows], in proportion."""
+        lost = torch.full_like(self._ceiling, -5.0).requires_grad_()  # of the logarithm of the room
+        room, risky = self._ceiling + DEPTH, right & at_risk
+        chosen, mine = rows[risky], own[risky]
+        share = (wanted * len(rows) - int((right & ~at_risk).sum())) / max(len(chosen), 1)
 
         def objective(some: Tensor) -> tuple[Tensor, Tensor, float]:
             ceiling = room * torch.exp(-F.softplus(lost)) - DEPTH
             lead = mine[some] - sums(chosen[some], ceiling[:, None])[:, 0]
             loss = torch.sigmoid(-lead / self._training.temperature).mean()
-            return loss, -F.softplus(lost).mean(), share - float((lead > 0).double().mean())
+            return loss, -F.softplus(lost).mean(), share - _share(lead > 0)
 
         steered([lost], objective, len(chosen), self._training)
-        down = before - (room * torch.exp(-F.softplus(lost.detach())) - DEPTH)
-        return before - least(lambda e: certain(before - e * down) >= wanted, 1e3) * down
+        return room * -torch.expm1(-F.softplus(lost.detach()))
 
 
 class Edges:
     """One column an output, every weight between two edges."""
 
     def __init__(self, size: int, outputs: int, counted: bool, training: Training) -> None:
-        self._weight = torch.zeros(size, outputs)
-        self._lower, self._upper = self._weight - training.radius, self._weight + training.radius
-        self._counted, self._training, self._first = counted, training, True
+        low, high = (-DEPTH, CAP) if counted else (-training.radius, training.radius)
+        self._weight = torch.full(
+            (size, outputs), low if counted else 0.0
+        )  # what was never counted stays at the bottom
+        self._lower, self._upper = torch.full_like(self._weight, low), torch.full_like(self._weight, high)
+        self._counted, self._training = counted, training
 
     def scores(self, rows: Tensor) -> Tensor:
         return sums(rows, self._weight)
 
-    def learn(self, task: Task) -> float:
+    def learn(self, task: Task) -> Tensor:
         if self._counted:
             self._count(task)
-        if not self._counted or not self._first:
+        else:
             self._centres(task)
-        self._first = False
         right = sums(task.rows, self._weight).argmax(1) == task.y
-        wanted = self._training.keep * float(right.double().mean())
+        wanted = self._training.keep * _share(right)
         own = F.one_hot(task.y, self._weight.shape[1]).bool()
         below = (self._weight - self._lower).clamp(min=1e-6)
         above = (self._upper - self._weight).clamp(min=1e-6)
@@ -184,20 +188,17 @@ class Edges:
         def objective(some: Tensor) -> tuple[Tensor, Tensor, float]:
             lead = leads(*edges(), some)
             loss = torch.sigmoid(-lead / self._training.temperature).mean()
-            return loss, -F.softplus(torch.stack(shrunk)).mean(), wanted - float((lead > 0).double().mean())
+            return loss, -F.softplus(torch.stack(shrunk)).mean(), wanted - _share(lead > 0)
 
         steered(shrunk, objective, len(own), self._training)
         lower, upper = (edge.detach() for edge in edges())
         down, up = self._weight - lower, upper - self._weight
         cut = least(
-            lambda e: (
-                float((leads(self._weight - (1 - e) * down, self._weight + (1 - e) * up) > 0).double().mean()) >= wanted
-            ),
-            1.0,
+            lambda e: _share(leads(self._weight - (1 - e) * down, self._weight + (1 - e) * up) > 0) >= wanted, 1.0
         )
         self._lower = torch.maximum(self._weight - (1 - cut) * down, self._lower)
         self._upper = torch.minimum(self._weight + (1 - cut) * up, self._upper)
-        return float((leads(self._lower, self._upper) > 0).double().mean())
+        return leads(self._lower, self._upper) > 0
 
     def _count(self, task: Task) -> None:
         """Counted weights of the task's outputs, as near to them as the box allows."""
@@ -251,12 +252,15 @@ def main() -> None:
             began = time.perf_counter()
             torch.manual_seed(given.seed)
             certain = [learner.learn(task) for task in tasks]
+            for task, sure in zip(tasks, certain, strict=True):
+                wrong = learner.scores(task.rows).argmax(1) != task.y
+                assert not bool((sure & wrong).any()), "what was certain is right for ever"
             hits = [learner.scores(task.judged_rows).argmax(1) == task.judged_y for task in tasks]
             shares = [100 * float(own.double().mean()) for own in hits]
             print(
                 f"| {way} | {temperature or '-'} | {sum(shares) / len(shares):.2f} | "
                 f"{' '.join(f'{share:.1f}' for share in shares)} | "
-                f"{' '.join(f'{share:.2f}' for share in certain)} | {time.perf_counter() - began:.1f} |",
+                f"{' '.join(f'{_share(sure):.2f}' for sure in certain)} | {time.perf_counter() - began:.1f} |",
                 flush=True,
             )
 

@@ -114,3 +114,72 @@ def test_pretrain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     pretrain.main()
     again = load_file(out)
     assert all(torch.equal(tensor, again[name]) for name, tensor in first.items()), "a twin that exists is not trained"
+
+
+def test_train_edges(bench: Bench) -> None:
+    said = bench("train_edges", "digits", "class", "--net", "levels-40-5", "--steps", 20, "--temperature", 3)
+    rows = [line.split(" | ") for line in said.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["| falling", "| trained", "| edges", "| counted edges"]
+    first = [float(row[4].split()[0]) for row in rows]
+    assert all(0.75 <= share <= 1 for share in first), "the first task has all the room there is"
+
+
+def test_trained_ceilings_are_steered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reward's weight must go both ways, or else nothing holds the floor."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    script = importlib.import_module("train_edges")
+    missing: list[float] = []
+    plain = script.steered
+
+    def watched(parameters: object, objective: Callable[..., tuple[object, object, float]], *others: object) -> None:
+        def heard(some: object) -> tuple[object, object, float]:
+            missing.append(objective(some)[2])
+            return objective(some)
+
+        plain(parameters, heard, *others)
+
+    monkeypatch.setattr(script, "steered", watched)
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(0, 4, (200, 6), generator=generator) + 4 * torch.arange(6)
+    y = torch.arange(200) % 2
+    rows[y == 1, :3] = 4 * torch.arange(3)
+    training = script.Training(keep=0.8, steps=200, rate=0.1, temperature=1.0, radius=1.0)
+    script.Ceilings(24, 4, 1, True, training).learn(script.Task(rows, y, rows, y))
+    assert min(missing) < 0 < max(missing)
+
+
+def test_tighter(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    script = importlib.import_module("tighter")
+    monkeypatch.setattr(
+        "intercontinet.study.reproduce.VOLUME", {"centre_epochs": 2, "radii_epochs": 2, "margins": "joint"}
+    )
+    said = bench("tighter", "digits", "--examples", 60)
+    assert said.count("| as it is |") == said.count("| let out |") == 5 and said.count(": accuracy") == 2
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        net = torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.Linear(9, 12), torch.nn.ReLU(), torch.nn.Linear(12, 10), torch.nn.ReLU(),
+            torch.nn.Linear(10, 2),
+        ).double()  # fmt: skip
+        edges = {}
+        for name, weight in net.state_dict().items():
+            weight += 0.3 * torch.randn(weight.shape, generator=generator).double()
+            radius = 0.1 * torch.rand(weight.shape, generator=generator).double()
+            edges[name] = (weight - radius, weight + radius)
+        x, y = torch.rand(6, 9, generator=generator).double(), torch.arange(6) % 2
+        found = script.leads(edges, x, y)
+        worst = torch.full((6,), torch.inf).double()
+        for _ in range(300):
+            corner = {
+                n: torch.where(torch.rand(a.shape, generator=generator) < 0.5, a, b) for n, (a, b) in edges.items()
+            }
+            out = torch.func.functional_call(net, corner, (x,)).detach()
+            worst = torch.minimum(worst, out.gather(1, y[:, None])[:, 0] - out.gather(1, 1 - y[:, None])[:, 0])
+        assert bool((worst >= found.intervals - 1e-9).all() and (worst >= found.relaxed - 1e-9).all())
+        assert bool((found.relaxed > found.intervals).any()), "or it would be no use"
+
+
+def test_whole_speed(bench: Bench) -> None:
+    said = bench("whole_speed", "--rounds", 1, "--images", 2)
+    assert "ms an image" in said or "floating point alone" in said

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 import intercontinet as icn
 from intercontinet.bounds.arithmetic import Float32
@@ -58,7 +60,7 @@ def test_features_are_those_of_a_naive_loop_over_patches() -> None:
 
 def test_a_triangle_compares_with_the_patchs_own_mean_distance() -> None:
     layer, d = TriangleDictionary.fitted(X, 4, patch=3, pool=2, patches=500), 18
-    assert layer.alpha == 0
+    assert layer.state_dict().keys() == {"filters"}
     filters = [[int(v) for v in row] for row in layer.filters.flatten(1).tolist()]
     found = layer(X[:6])
     assert found.dtype == torch.float32 and found.shape == (6, layer.features) == (6, 2 * 4 * 4)
@@ -103,7 +105,7 @@ def test_float32_features_equal_those_in_float64_to_the_bit(shape: tuple[int, in
 
 
 @pytest.mark.parametrize("kind", [PatchDictionary, TriangleDictionary])
-def test_no_order_of_summation_changes_anything(kind: type[PatchDictionary]) -> None:
+def test_no_order_of_summation_changes_anything(kind: type[PatchDictionary | TriangleDictionary]) -> None:
     x = images(260, (3, 12, 12))
     layer = kind.fitted(x, 8, patch=5, pool=2, patches=500)
     before = layer(x)
@@ -169,9 +171,10 @@ def test_images_without_any_contrast_can_be_fitted(value: float) -> None:
     assert bool(layer.filters.isfinite().all()) and not layer(flat).any()
 
 
-def test_a_net_above_a_dictionary_certifies_and_verifies() -> None:
+@pytest.mark.parametrize("kind", [PatchDictionary, TriangleDictionary])
+def test_a_net_above_a_dictionary_certifies_and_verifies(kind: type[PatchDictionary | TriangleDictionary]) -> None:
     torch.manual_seed(0)
-    layer = small()
+    layer = kind.fitted(X, 4, patch=3, pool=2, patches=500)
     encoder = feature_ferns(layer(X), groups=20, tests=3)
     net = nn.Sequential(layer, encoder, nn.EmbeddingBag(encoder.bins, 3, mode="sum"))
     data = X, net(X).argmax(1)
@@ -186,9 +189,12 @@ def test_a_net_above_a_dictionary_certifies_and_verifies() -> None:
         icn.verify(net, certificate)
 
 
+@pytest.mark.parametrize("kind", [PatchDictionary, TriangleDictionary])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_bounds_are_the_features_in_the_precision_of_the_input(dtype: torch.dtype) -> None:
-    layer = small()
+def test_bounds_are_the_features_in_the_precision_of_the_input(
+    dtype: torch.dtype, kind: type[PatchDictionary | TriangleDictionary]
+) -> None:
+    layer = kind.fitted(X, 4, patch=3, pool=2, patches=500)
     out = patch_dictionary(layer, {}, Interval.point(X.to(dtype)), Float32())
     assert out.is_point and out.nonnegative and out.lower.dtype == dtype
     assert torch.equal(out.lower.float(), layer(X))
@@ -231,6 +237,28 @@ def test_what_would_round_or_is_not_known_has_no_bounds() -> None:
 def test_settings_that_make_no_sense_are_named(wrong: dict[str, object], culprit: str) -> None:
     with pytest.raises(InvalidSetting, match=culprit):
         PatchDictionary(**{"shape": (3, 32, 32), "atoms": 4, **wrong})  # type: ignore[arg-type]
+
+
+class NoReciprocals(TorchFunctionMode):
+    """Refuses to divide by a Python number, of which a GPU takes the reciprocal, but for powers of two."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "div" in getattr(func, "__name__", ""):
+            for number in args[1:]:
+                if isinstance(number, (int, float)):
+                    assert math.frexp(number)[0] == 0.5, f"{func.__name__} by {number}"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", [PatchDictionary, TriangleDictionary])
+def test_nothing_is_divided_by_a_number_whose_reciprocal_rounds(
+    kind: type[PatchDictionary | TriangleDictionary],
+) -> None:
+    layer = kind.fitted(X, 7, patch=3, pool=2, patches=500)
+    with NoReciprocals():
+        layer(X)
+        with pytest.raises(AssertionError, match="div by 18"):
+            X / 18
 
 
 @pytest.mark.parametrize("wrong", [{"active": 0.0}, {"active": 1.0}, {"patches": 3}])

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 
 from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.learners.exact import EXACT, encoded, parts_of
-from intercontinet.nets import Ferns, KWinners, PatchDictionary, build_exact_net, fern_net, with_table
+from intercontinet.nets import (
+    Ferns,
+    KWinners,
+    PatchDictionary,
+    TriangleDictionary,
+    build_exact_net,
+    fern_net,
+    with_table,
+)
 from tests.tiny import same
 
 IMAGES = torch.rand(40, 2, 9, 8, generator=torch.Generator().manual_seed(0))
@@ -24,6 +32,7 @@ NAMED: dict[
     "levels-7-3": ([nn.Flatten, Ferns], 7 * 8, 7),
     "winners-30-4": ([KWinners], 30, 4),
     "dictionary-4-2-50-3-6-3": ([PatchDictionary, Ferns], 6 * 8, 6),
+    "triangle-4-2-3-6-3": ([TriangleDictionary, Ferns], 6 * 8, 6),
 }
 
 
@@ -34,7 +43,8 @@ def built(name: str, seed: int = 0, slots: int = 1, images: Tensor = IMAGES) -> 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dictionaries fitted to few patches."""
-    monkeypatch.setattr(PatchDictionary, "fitted", partial(PatchDictionary.fitted, patches=500))
+    for kind in (PatchDictionary, TriangleDictionary):
+        monkeypatch.setattr(kind, "fitted", partial(kind.fitted, patches=500))
 
 
 def encoder_of(net: nn.Module) -> dict[str, Tensor]:
@@ -88,7 +98,7 @@ def test_a_seed_fixes_the_encoder_and_another_changes_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_only_levels_and_dictionaries_are_fitted_to_the_images(name: str) -> None:
-    fitted = name.startswith(("levels", "dictionary"))
+    fitted = name.startswith(("levels", "dictionary", "triangle"))
     assert same(encoder_of(built(name)), encoder_of(built(name, images=IMAGES.flip(0).sqrt()))) != fitted
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -21,7 +27,6 @@ from intercontinet.nets.whole import (
     WholeConvolution,
     WholeNet,
     adds_bytes,
-    in_bytes,
     whole_convolution,
     whole_net,
 )
@@ -71,53 +76,79 @@ def test_a_convolution_is_that_of_a_naive_loop(stride: int, side: int) -> None:
     assert reached == {True, False}, "some were cut off, and some were not"
 
 
-def in_both_ways(module: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
-    """In bytes, and in floating point."""
-    if not adds_bytes():
-        pytest.skip("this CPU does not add up products of bytes exactly, so there is one way only")
-    quick = module(x)
-    monkeypatch.setattr(whole, "adds_bytes", lambda: False)
-    return quick, module(x)
+needs_bytes = pytest.mark.skipif(not adds_bytes(), reason="this CPU does not add up products of bytes exactly")
 
 
-@pytest.mark.parametrize("weight", [127, -127])
+def test_a_cpu_that_adds_bytes_is_known_as_one() -> None:
+    about = Path("/proc/cpuinfo")
+    if not about.exists() or not {"avx512_vnni", "avx_vnni"} & set(about.read_text().split()):
+        pytest.skip("nothing here says that this CPU adds up products of bytes")
+    assert adds_bytes()
+
+
+def test_a_cpu_that_would_lose_some_is_known_too() -> None:
+    """Without the instructions for it pairs of products are added in 16 bits, and cut off there."""
+    found = subprocess.run(
+        [sys.executable, "-c", "from intercontinet.nets.whole import adds_bytes; print(adds_bytes())"],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "False"
+
+
+@needs_bytes
+@pytest.mark.parametrize("weight", [127, -127, -128])
 @pytest.mark.parametrize("pixel", [0.0, 255.0])
-def test_bytes_hold_the_largest_sums(weight: int, pixel: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_hold_the_largest_sums(weight: int, pixel: float) -> None:
     layer = WholeConvolution(50, 17)
     layer.weight.fill_(weight)
-    layer.bias.fill_(30_000 if weight < 0 else -30_000)
+    layer.bias.fill_(15_000_000 if weight < 0 else -14_000_000)
     layer.halvings.fill_(MOST_HALVINGS - 4)
     x = torch.full((3, 6, 5, 50), pixel)
-    quick, plain = in_both_ways(layer, x, monkeypatch)
-    assert in_bytes(x) is not None and torch.equal(quick, plain)
+    quick = layer(x, in_bytes=True)
+    assert torch.equal(quick, layer(x))
     inside = (9 * 50 * int(pixel) * weight + int(layer.bias[0])) // 2 ** (MOST_HALVINGS - 4)
     assert bool((quick[:, 1:-1, 1:-1] == min(max(inside, 0), 255)).all())
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@needs_bytes
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), channels=st.integers(1, 40), filters=st.integers(1, 40), stride=st.integers(1, 2))
-def test_bytes_give_the_same_bits(
-    seed: int, channels: int, filters: int, stride: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_give_the_same_bits(seed: int, channels: int, filters: int, stride: int) -> None:
     layer = filled(WholeConvolution(channels, filters, stride), seed)
     x = torch.randint(0, 256, (2, 7, 4, channels), generator=torch.Generator().manual_seed(seed)).float()
-    with monkeypatch.context() as patch:
-        quick, plain = in_both_ways(layer, x, patch)
-    assert in_bytes(x) is not None and torch.equal(quick, plain)
+    assert torch.equal(layer(x, in_bytes=True), layer(x))
 
 
-@pytest.mark.parametrize("odd", [-1.0, 256.0, 0.5, 1e30, float("nan"), float("inf")])
-def test_what_bytes_do_not_hold_is_left_to_floating_point(odd: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = torch.full((1, 4, 4, 3), 7.0)
-    x[0, 1, 1, 1] = odd
-    assert in_bytes(x) is None
-    quick, plain = in_both_ways(filled(WholeConvolution(3, 2), seed=1), x, monkeypatch)
-    assert torch.equal(quick.nan_to_num(-1), plain.nan_to_num(-1))
-
-
+@needs_bytes
 def test_sight_sees_the_same_in_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick, plain = in_both_ways(sight(), images(20, side=32), monkeypatch)
+    net, x = sight(), images(20, side=32)
+    with mock.patch.object(torch, "_int_mm", wraps=torch._int_mm) as used:
+        quick = net(x)
+        assert used.called
+    monkeypatch.setattr(whole, "adds_bytes", lambda: False)
+    with mock.patch.object(torch, "_int_mm", side_effect=AssertionError):
+        plain = net(x)
     assert torch.equal(quick, plain) and bool((quick.amax(0) > quick.amin(0)).any())
+
+
+@pytest.mark.parametrize("odd", [-1.0, 1.5, 1e30, float("nan"), float("inf"), float("-inf")])
+def test_pixels_that_are_none_count_as_the_nearest(odd: float) -> None:
+    x = images(3)
+    x[1, 2, 3, 4] = odd
+    nearest = x.nan_to_num().clamp(0, 1)
+    assert torch.equal(small()(x), small()(nearest))
+    with pytest.raises(InvalidData, match="from 0 to 1"):
+        whole_net(small(), {}, Interval.point(x), Float32())
+
+
+def test_no_images_have_no_features_and_gradients_are_zero() -> None:
+    assert small()(images(3)[:0]).shape == small()(images(3))[:0].shape
+    x = images(3).requires_grad_()
+    small()(x).sum().backward()
+    assert x.grad is not None and not x.grad.any()
 
 
 def test_what_goes_round_a_block_is_added_before_cutting_off() -> None:
@@ -200,8 +231,8 @@ def test_the_rule_refuses_numbers_that_are_not_whole_or_divided_too_often() -> N
 
 def test_parts_that_compute_otherwise_are_refused() -> None:
     class Louder(WholeConvolution):
-        def forward(self, x: Tensor, beside: Tensor | None = None) -> Tensor:
-            return super().forward(x, beside) + 1
+        def forward(self, x: Tensor, beside: Tensor | None = None, in_bytes: bool = False) -> Tensor:
+            return super().forward(x, beside, in_bytes) + 1
 
     net, x = small(), images(20)
     stage = net.stages[0]

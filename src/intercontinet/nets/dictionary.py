@@ -28,7 +28,87 @@ SAMPLE = 1 << 22  # likenesses of which the threshold is a quantile
 ROUNDS = 8
 
 
-class PatchDictionary(nn.Module):
+class Dictionary(nn.Module):
+    """What dictionaries have in common: filters, and how much each patch looks like them.
+
+    Args:
+        shape: Of one image: (channels, height, width).
+        atoms: How many.
+        patch: Side of a patch.
+        pool: Cells along each side of the grid.
+    """
+
+    filters: Tensor
+
+    def __init__(self, shape: Sequence[int], atoms: int, patch: int = 6, pool: int = 3) -> None:
+        super().__init__()
+        channels, height, width = shape
+        if atoms < 1 or not 1 <= patch <= min(height, width):
+            raise InvalidSetting(
+                f"atoms is {atoms} and patch {patch}: at least one atom, of 1 to {min(height, width)} pixels a side"
+            )
+        if channels * patch**2 * BRIGHTEST**2 >= EXACT:  # the largest of all sums over a patch
+            raise InvalidSetting(f"patch is {patch}: sums over {channels} x {patch} x {patch} pixels would round")
+        sides = height - patch + 1, width - patch + 1
+        cell = cell_of(sides, pool)
+        if cell is None:
+            raise InvalidSetting(
+                f"pool is {pool}: {sides[0]} x {sides[1]} patches make no grid of as many cells a side"
+            )
+        self.shape, self.patch, self.cell = tuple(shape), patch, cell
+        if 2 * BRIGHTEST * self.cell[0] * self.cell[1] >= EXACT:
+            raise InvalidSetting(f"pool is {pool}: sums over {self.cell[0]} x {self.cell[1]} patches would round")
+        self.features = 2 * atoms * pool**2
+        self.register_buffer("filters", torch.zeros(atoms, channels, patch, patch))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if tuple(x.shape[1:]) != self.shape:
+            raise InvalidData(f"this dictionary is for images of shape {self.shape}, not {tuple(x.shape[1:])}")
+        size = AT_ONCE_ON_CPU if x.device.type == "cpu" else AT_ONCE
+        return torch.cat([self.pooled(part) for part in torch.split(x, size)])
+
+    def pooled(self, x: Tensor) -> Tensor:
+        """Features of a few images: what patches say, summed over cells."""
+        raise NotImplementedError
+
+    def likenesses(self, pixels: Tensor) -> Tensor:
+        """Whole-numbered pixels, [batch, channels, height, width] -> cos, [batch, atoms, rows, columns], float64.
+
+        A matrix product and not a convolution, for which hardware may choose an algorithm that rounds.
+        """
+        side, d = self.patch, self.filters[0].numel()
+        rows, columns = pixels.shape[-2] - side + 1, pixels.shape[-1] - side + 1
+        products = self.filters.flatten(1) @ F.unfold(pixels, side)
+        matches: Tensor = products.view(len(pixels), -1, rows, columns).double()
+
+        def of_patches(values: Tensor) -> Tensor:
+            return F.avg_pool2d(values.sum(1, keepdim=True), side, 1, divisor_override=1).double()
+
+        whole = d * of_patches(pixels**2) - of_patches(pixels) ** 2 + (FAINT * d) ** 2
+        contrast = divided(whole, d)
+        sizes = self.filters.flatten(1).double().square().sum(1).sqrt().clamp(min=1)  # an empty filter: like nothing
+        return matches.div_(contrast.sqrt()).div_(sizes[:, None, None])
+
+    @torch.no_grad()
+    def fit(self, images: Tensor, spread: float, patches: int, seed: int) -> Tensor:
+        """Find the filters, without labels: whitened patches, spherical k-means. Returns the patches."""
+        atoms = len(self.filters)
+        if patches < atoms:
+            raise InvalidSetting(f"patches is {patches}: draw no fewer than there are atoms, {atoms}")
+        if not 0 < spread < float("inf"):
+            raise InvalidSetting(f"spread is {spread}; it must be positive")
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.round(BRIGHTEST * _patches(images.float(), self.patch, patches, generator))
+        rows, whitening = _whitened(drawn.flatten(1).double(), spread)
+        centres = _k_means(rows, atoms, generator).double()
+        self.filters.copy_(_whole(centres @ whitening).view_as(self.filters))
+        return drawn
+
+    def extra_repr(self) -> str:
+        return f"{self.shape}, atoms={len(self.filters)}, patch={self.patch}, features={self.features}"
+
+
+class PatchDictionary(Dictionary):
     r"""[batch, channels, height, width], pixels in [0, 1] -> [batch, 2 * atoms * pool * pool], float32 whole numbers.
 
     With p the pixels of a patch, rounded to 255ths, and f an atom's filter, whole numbers that add up to zero,
@@ -54,61 +134,18 @@ class PatchDictionary(nn.Module):
     tensor([[1778.,    0.]])
     """
 
-    filters: Tensor
     alpha: Tensor
 
     def __init__(self, shape: Sequence[int], atoms: int, patch: int = 6, pool: int = 3) -> None:
-        super().__init__()
-        channels, height, width = shape
-        if atoms < 1 or not 1 <= patch <= min(height, width):
-            raise InvalidSetting(
-                f"atoms is {atoms} and patch {patch}: at least one atom, of 1 to {min(height, width)} pixels a side"
-            )
-        if channels * patch**2 * BRIGHTEST**2 >= EXACT:  # the largest of all sums over a patch
-            raise InvalidSetting(f"patch is {patch}: sums over {channels} x {patch} x {patch} pixels would round")
-        sides = height - patch + 1, width - patch + 1
-        cell = cell_of(sides, pool)
-        if cell is None:
-            raise InvalidSetting(
-                f"pool is {pool}: {sides[0]} x {sides[1]} patches make no grid of as many cells a side"
-            )
-        self.shape, self.patch, self.cell = tuple(shape), patch, cell
-        if 2 * BRIGHTEST * self.cell[0] * self.cell[1] >= EXACT:
-            raise InvalidSetting(f"pool is {pool}: sums over {self.cell[0]} x {self.cell[1]} patches would round")
-        self.features = 2 * atoms * pool**2
-        self.register_buffer("filters", torch.zeros(atoms, channels, patch, patch))
+        super().__init__(shape, atoms, patch, pool)
         self.register_buffer("alpha", torch.zeros(()))
 
-    def forward(self, x: Tensor) -> Tensor:
-        if tuple(x.shape[1:]) != self.shape:
-            raise InvalidData(f"this dictionary is for images of shape {self.shape}, not {tuple(x.shape[1:])}")
-        size = AT_ONCE_ON_CPU if x.device.type == "cpu" else AT_ONCE
-        return torch.cat([self._pooled(part) for part in torch.split(x, size)])
-
-    def _pooled(self, x: Tensor) -> Tensor:
+    def pooled(self, x: Tensor) -> Tensor:
         cos = self.likenesses(torch.round(BRIGHTEST * x))
         size = cos.abs().sub_(self.alpha.double()).mul_(BRIGHTEST).clamp_(min=0).floor_()
         signed = size.copysign_(cos).float()
         both, net = summed(signed.abs(), self.cell), summed(signed, self.cell)  # in every patch one side is zero
         return torch.cat([(both + net) / 2, (both - net) / 2], 1).flatten(1)
-
-    def likenesses(self, pixels: Tensor) -> Tensor:
-        """Whole-numbered pixels, [batch, channels, height, width] -> cos, [batch, atoms, rows, columns], float64.
-
-        A matrix product and not a convolution, for which hardware may choose an algorithm that rounds.
-        """
-        side, d = self.patch, self.filters[0].numel()
-        rows, columns = pixels.shape[-2] - side + 1, pixels.shape[-1] - side + 1
-        products = self.filters.flatten(1) @ F.unfold(pixels, side)
-        matches: Tensor = products.view(len(pixels), -1, rows, columns).double()
-
-        def of_patches(values: Tensor) -> Tensor:
-            return F.avg_pool2d(values.sum(1, keepdim=True), side, 1, divisor_override=1).double()
-
-        whole = d * of_patches(pixels**2) - of_patches(pixels) ** 2 + (FAINT * d) ** 2
-        contrast = whole / d
-        sizes = self.filters.flatten(1).double().square().sum(1).sqrt().clamp(min=1)  # an empty filter: like nothing
-        return matches.div_(contrast.sqrt()).div_(sizes[:, None, None])
 
     @classmethod
     @torch.no_grad()
@@ -139,52 +176,61 @@ class PatchDictionary(nn.Module):
         >>> PatchDictionary.fitted(images, atoms=5, patch=3, pool=2, patches=100)(images).shape
         torch.Size([20, 40])
         """
-        if not 0 < active < 1 or patches < atoms:
-            raise InvalidSetting(f"active is {active} and patches {patches}: a share, and no fewer than {atoms} atoms")
-        if not 0 < spread < float("inf"):
-            raise InvalidSetting(f"spread is {spread}; it must be positive")
-        if images.dim() != 4 or not len(images) or not _are_pixels(images):
-            raise InvalidData("images must be [images, channels, height, width], with pixels from 0 to 1")
+        if not 0 < active < 1:
+            raise InvalidSetting(f"active is {active}; it is a share, above 0 and below 1")
+        _check_images(images)
         layer = cls(images.shape[1:], atoms, patch, pool).to(images.device)
-        generator = torch.Generator().manual_seed(seed)
-        drawn = torch.round(BRIGHTEST * _patches(images.float(), patch, patches, generator))
-        rows, whitening = _whitened(drawn.flatten(1).double(), spread)
-        centres = _k_means(rows, atoms, generator).double()
-        layer.filters.copy_(_whole(centres @ whitening).view_as(layer.filters))
-        layer._set_threshold(drawn, active)
+        drawn = layer.fit(images, spread, patches, seed)
+        likenesses = layer.likenesses(drawn[: max(1, SAMPLE // atoms)]).abs().flatten()
+        layer.alpha.copy_(likenesses.kthvalue(max(1, ceil((1 - active) * len(likenesses)))).values)
         return layer
 
-    def _set_threshold(self, patches: Tensor, active: float) -> None:
-        """Alpha, so that of these patches' likenesses that share exceeds it."""
-        likenesses = self.likenesses(patches[: max(1, SAMPLE // len(self.filters))]).abs().flatten()
-        self.alpha.copy_(likenesses.kthvalue(max(1, ceil((1 - active) * len(likenesses)))).values)
 
-    def extra_repr(self) -> str:
-        return f"{self.shape}, atoms={len(self.filters)}, patch={self.patch}, features={self.features}"
-
-
-class TriangleDictionary(PatchDictionary):
+class TriangleDictionary(Dictionary):
     r"""A dictionary whose threshold is each patch's own: how much nearer than usual an atom is.
 
-    Atoms count on both sides, so that patches have distances :math:`\lfloor 255 \sqrt{2 \mp 2 \cos} \rfloor` to them,
+    Atoms count on both sides, so that a patch has distances :math:`\lfloor 255 \sqrt{2 \mp 2 \cos} \rfloor` to them,
     whole numbers; features are :math:`\lfloor \max(m - \text{distance}, 0) \rfloor`, with m the mean over all of them,
-    summed as in a :class:`PatchDictionary`. Alpha has no part in it.
+    summed as in a :class:`PatchDictionary`, whose arguments it has.
 
     >>> images = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     >>> TriangleDictionary.fitted(images, atoms=5, patch=3, pool=2, patches=100)(images).shape
     torch.Size([20, 40])
     """
 
-    def _pooled(self, x: Tensor) -> Tensor:
+    def pooled(self, x: Tensor) -> Tensor:
         cos = self.likenesses(torch.round(BRIGHTEST * x))
-        # Sums of whole numbers are exact, and all else is one operation after another: the same bits everywhere.
         sides = [(2 - 2 * side).clamp_(min=0).sqrt_().mul_(BRIGHTEST).floor_() for side in (cos, -cos)]
-        usual = (sides[0].sum(1, keepdim=True) + sides[1].sum(1, keepdim=True)) / (2 * cos.shape[1])
-        nearer = [(usual - side).clamp_(min=0).floor_().float() for side in sides]
+        total, number = sides[0].sum(1, keepdim=True) + sides[1].sum(1, keepdim=True), 2 * cos.shape[1]
+        nearer = [divided((total - number * side).clamp_(min=0), number).floor_().float() for side in sides]
         return torch.cat([summed(part, self.cell) for part in nearer], 1).flatten(1)
 
-    def _set_threshold(self, patches: Tensor, active: float) -> None:
-        """There is none."""
+    @classmethod
+    def fitted(
+        cls,
+        images: Tensor,
+        atoms: int,
+        patch: int = 6,
+        pool: int = 3,
+        spread: float = 1.0,
+        patches: int = 100_000,
+        seed: int = 0,
+    ) -> TriangleDictionary:
+        """As :meth:`PatchDictionary.fitted`, without a threshold to choose."""
+        _check_images(images)
+        layer = cls(images.shape[1:], atoms, patch, pool).to(images.device)
+        layer.fit(images, spread, patches, seed)
+        return layer
+
+
+def divided(values: Tensor, by: int) -> Tensor:
+    """A division that rounds once. A GPU takes the reciprocal of a Python number first, which rounds twice."""
+    return values / values.new_tensor(by)
+
+
+def _check_images(images: Tensor) -> None:
+    if images.dim() != 4 or not len(images) or not _are_pixels(images):
+        raise InvalidData("images must be [images, channels, height, width], with pixels from 0 to 1")
 
 
 def _are_pixels(x: Tensor) -> bool:
@@ -246,7 +292,7 @@ def _whole(filters: Tensor) -> Tensor:
 
 @rule(PatchDictionary, TriangleDictionary)
 def patch_dictionary(
-    layer: PatchDictionary, parameters: Mapping[str, Interval], x: Interval, arithmetic: Arithmetic
+    layer: Dictionary, parameters: Mapping[str, Interval], x: Interval, arithmetic: Arithmetic
 ) -> Interval:
     """The very features that a float32 evaluation finds, provided that all its sums are of whole numbers."""
     if not x.is_point or not _are_pixels(x.lower):
@@ -257,12 +303,14 @@ def patch_dictionary(
         if not box.is_point:
             raise InvalidRegion(f"the region lets '{name}' roam: a dictionary is frozen, so give it zero width")
     own = {**dict(layer.named_buffers()), **{name: box.lower.float() for name, box in parameters.items()}}
-    filters, alpha = own["filters"], own["alpha"]
+    filters = own["filters"]
     whole = (filters == filters.round()) & (filters.abs() <= STEEPEST)
-    if not bool(whole.all() and (filters.double().sum((1, 2, 3)) == 0).all() and alpha >= 0):
+    if not bool(whole.all() and (filters.double().sum((1, 2, 3)) == 0).all()) or not bool(
+        own.get("alpha", filters.new_zeros(())) >= 0
+    ):
         raise InvalidModel(
             f"a dictionary's filters must be whole numbers up to {STEEPEST} that add up to zero, and alpha must not be "
-            "negative: fit them with PatchDictionary.fitted"
+            f"negative: fit them with {type(layer).__name__}.fitted"
         )
     features: Tensor = functional_call(layer, own, (x.lower.float(),))
     return Interval.point(features.to(x.lower.dtype), nonnegative=True)

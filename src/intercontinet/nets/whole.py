@@ -60,17 +60,22 @@ class WholeConvolution(nn.Module):
         self.register_buffer("bias", torch.zeros(filters, dtype=torch.int32))
         self.register_buffer("halvings", torch.zeros(filters, dtype=torch.uint8))
 
-    def forward(self, x: Tensor, beside: Tensor | None = None) -> Tensor:
-        """``beside`` is added before cutting off: what a block is given goes round it like this."""
+    def forward(self, x: Tensor, beside: Tensor | None = None, in_bytes: bool = False) -> Tensor:
+        """Sums, divided, cut off.
+
+        Args:
+            x: Whole numbers from 0 to 255.
+            beside: Added before cutting off: what a block is given goes round it like this.
+            in_bytes: Whether products are added up in bytes: where :func:`adds_bytes`, the same sums.
+        """
         filters = self.weight.permute(2, 3, 1, 0).flatten(0, 2)
-        small = in_bytes(x) if adds_bytes() else None
-        if small is None:
-            sums = self._places(x, nothing=0) @ filters.to(x.dtype) + self.bias.to(x.dtype)
-        else:
-            places = self._places(small, nothing=-MIDDLE)
+        if in_bytes:
+            places = self._places((x.to(torch.uint8) ^ MIDDLE).view(torch.int8), nothing=-MIDDLE)
             start = MIDDLE * filters.sum(0, dtype=torch.int32) + self.bias
             sums = torch._int_mm(places.flatten(0, 2), filters.contiguous()).add_(start).to(x.dtype)
-            sums = sums.view(*places.shape[:3], -1)
+            sums = sums.view(*places.shape[:3], len(start))
+        else:
+            sums = self._places(x, nothing=0) @ filters.to(x.dtype) + self.bias.to(x.dtype)
         whole = sums.div_((1 << self.halvings.int()).to(x.dtype)).floor_()
         return (whole if beside is None else whole.add_(beside)).clamp_(0, BRIGHTEST)
 
@@ -116,20 +121,8 @@ def adds_bytes() -> bool:
     vnni = getattr(torch.cpu, "_is_vnni_supported", None)
     if vnni is None or not vnni():
         return False
-    most, least = torch.full((32, 256), 127, dtype=torch.int8), torch.full((32, 256), -128, dtype=torch.int8)
-    return all(
-        torch.equal(torch._int_mm(a, b.T.contiguous()), a.int() @ b.int().T)
-        for a in (most, least)
-        for b in (most, least + 1)
-    )
-
-
-def in_bytes(x: Tensor) -> Tensor | None:
-    """``x - 128`` in int8; None on a GPU, and where ``x`` is not of whole numbers from 0 to 255."""
-    if x.device.type != "cpu":
-        return None
-    small = x.to(torch.uint8)
-    return (small ^ MIDDLE).view(torch.int8) if torch.equal(small.to(x.dtype), x) else None
+    ends = [torch.full((32, 256), end, dtype=torch.int8, device="cpu") for end in (127, -128)]
+    return all(torch.equal(torch._int_mm(a, b.T.contiguous()), a.int() @ b.int().T) for a in ends for b in ends)
 
 
 @torch.no_grad()
@@ -172,7 +165,8 @@ class WholeNet(nn.Module):
 
     Stages of convolutions: the first keeps the size, each later one halves it, and then come its blocks of two
     convolutions with a way round them. Features are the activations of the last ``heard`` stages, summed over the cells
-    of a grid; the cells of a channel lie next to each other.
+    of a grid; the cells of a channel lie next to each other. A pixel that is not from 0 to 1 counts as the nearest that
+    is, and NaN as 0; where something is to be certain, such are refused.
 
     Args:
         widths: Channels of each stage.
@@ -209,12 +203,15 @@ class WholeNet(nn.Module):
         )
 
     def _features(self, x: Tensor) -> Tensor:
-        h, said = torch.round(BRIGHTEST * x.float()).expand(-1, 3, -1, -1).permute(0, 2, 3, 1), []
+        pixels = torch.round(BRIGHTEST * x.float().nan_to_num().clamp(0, 1))
+        h, said = pixels.expand(-1, 3, -1, -1).permute(0, 2, 3, 1), []
+        followed = x.requires_grad and torch.is_grad_enabled()  # gradients are zero, but there must be some
+        in_bytes = x.device.type == "cpu" and not followed and adds_bytes()
         for stage in self.stages:
             first, *pairs = cast("list[WholeConvolution]", list(cast(nn.ModuleList, stage)))
-            h = first(h)
+            h = first(h, in_bytes=in_bytes)
             for inner, outer in zip(pairs[::2], pairs[1::2], strict=True):
-                h = outer(inner(h), beside=h)
+                h = outer(inner(h, in_bytes=in_bytes), beside=h, in_bytes=in_bytes)
             said.append(h)
         return torch.cat([self._cells(h.permute(0, 3, 1, 2)).flatten(1) for h in said[-self.heard :]], 1)
 
