@@ -22,7 +22,7 @@ from intercontinet.interval import Interval
 from intercontinet.nets.numbers import BRIGHTEST, EXACT, STEEPEST, cell_of, summed
 
 FAINT = 10  # contrast, in steps of brightness, below which a patch counts as nearly empty
-AT_ONCE_ON_CPU, AT_ONCE = 8, 250  # images: what the cache of a CPU holds, and what keeps a GPU busy
+AT_ONCE_ON_CPU, AT_ONCE = 2, 250  # images: what the cache of a CPU holds, and what keeps a GPU busy
 PATCHES_AT_ONCE = 10_000
 SAMPLE = 1 << 22  # likenesses of which the threshold is a quantile
 ROUNDS = 8
