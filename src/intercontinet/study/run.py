@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from intercontinet.certificate import Certificate
-from intercontinet.data import copied, digests, fingerprint
+from intercontinet.data import digests, fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory
@@ -22,6 +22,7 @@ from intercontinet.learners.boxes import check_layers, region_of
 from intercontinet.learners.intercontinet import Hyperrectangles
 from intercontinet.learners.method import Lesson, Memory, Method, Nets, diverged
 from intercontinet.learners.plain import Offline
+from intercontinet.learners.shares import Past
 from intercontinet.region import Region
 from intercontinet.report.record import FORMAT, VERSION
 from intercontinet.report.results import epoch_record
@@ -101,8 +102,8 @@ class Run:
         Where seeds take turns, the phase that ``listen`` hears of says whose turn it is: "seed 3, learning".
         """
         lesson, tasks = self._lesson(state.done)
-        own = digests(lesson.x) if self._holds_back else state.digests[:0]
-        lesson = replace(lesson, known=copied(own, state.digests) if len(own) else None)
+        known, past = Past(state.digests, whole=True, asked=self._holds_back).given(lesson.x)
+        lesson = replace(lesson, known=known)
         before = self._right(state.weights, state.done)
         lines: list[list[Line]] = [[] for _ in self.config.seeds]
 
@@ -161,7 +162,7 @@ class Run:
             lines=[[*old, *new] for old, new in zip(state.lines, lines, strict=True)],
             done=state.done + 1,
             seconds=state.seconds + seconds,
-            digests=torch.cat([state.digests, own]),
+            digests=past.digests,
         )
         if self._argue and "lower" in memory:
             argue_with(self, state, lesson, learned[0], self._argue, self._say)
