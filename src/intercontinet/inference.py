@@ -12,7 +12,14 @@ from torch.func import functional_call
 
 from intercontinet.criterion import Criterion
 from intercontinet.data import Inputs, parts, rows
-from intercontinet.errors import InterContiNetError, InvalidData, InvalidModel, TrainingMode, UnsupportedLayer
+from intercontinet.errors import (
+    InterContiNetError,
+    InvalidData,
+    InvalidModel,
+    TrainingMode,
+    UnsupportedLayer,
+    memory_gave_out,
+)
 from intercontinet.interval import Interval
 
 EXAMPLES_AT_ONCE = 512
@@ -126,9 +133,11 @@ def outputs_of(model: nn.Module, x: Inputs) -> int:
     with evaluated(model):
         try:
             return logits(model, {}, rows(x, slice(1))).shape[1]
-        except (InterContiNetError, torch.OutOfMemoryError):
+        except InterContiNetError:
             raise
         except (RuntimeError, ValueError, IndexError) as error:
+            if memory_gave_out(error):
+                raise
             shapes = ", ".join(str(tuple(part.shape[1:])) for part in parts(x))
             raise InvalidData(f"the model cannot take examples of shape {shapes}: {error}") from error
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -322,6 +325,45 @@ def test_short_of_memory_it_says_so_takes_fewer_seeds_and_ends_the_same(
         assert [mine[key] for key in ("task", "phase", "epoch")] == [theirs[key] for key in ("task", "phase", "epoch")]
         radii = [point["sum_of_radii"] for point in (mine, theirs)]
         assert radii == [None, None] or radii[0] == pytest.approx(radii[1], rel=1e-3)
+
+
+LIMITED = """
+import resource, sys
+import torch
+from intercontinet.study.config import configure
+from intercontinet.study.run import Run, complete
+
+def run(seeds, said):
+    config = configure("digits", "domain", "intercontinet", tuple(range(seeds)), 2, net="mlp-400-400", epochs=2)
+    return Run(config, "cpu", say=said.append)
+
+torch.set_num_threads(1)
+said, more = [], []
+expected = complete(run(24, said)).weights
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+for room in range(20, 1000, 20):  # MiB: the least with which it can go on
+    resource.setrlimit(resource.RLIMIT_AS, (used + (room << 20), -1))
+    more.clear()
+    try:
+        found = complete(run(24, more)).weights
+    except (RuntimeError, MemoryError, ValueError) as error:
+        assert "memory" in str(error) or isinstance(error, MemoryError), error
+        continue
+    break
+print(said, more, found.shape == expected.shape, float((found - expected).abs().max()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+def test_memory_that_really_gives_out() -> None:
+    found = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=600, check=False)
+    assert found.returncode == 0, found.stderr
+    assert re.fullmatch(
+        r"\[\] \[('the device ran out of memory: going on with \d+ seed\(s\) at a time'(, )?)+\] True \S+",
+        found.stdout.strip(),
+    ), found.stdout
+    assert float(found.stdout.split()[-1]) < 1e-4, "as all at once, to the tolerance of runs"
 
 
 def test_memory_that_gives_out_before_a_lesson_begins_is_taken_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:

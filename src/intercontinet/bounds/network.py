@@ -8,7 +8,6 @@ from copy import copy
 from dataclasses import dataclass
 from typing import cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -19,7 +18,7 @@ from intercontinet.bounds.arithmetic import Arithmetic
 from intercontinet.bounds.linear import linear
 from intercontinet.bounds.plain import USED, put_on, unregistered
 from intercontinet.bounds.registry import Rule, computes_like, known_layers, rule_for
-from intercontinet.errors import InterContiNetError, InvalidData, UnsupportedLayer
+from intercontinet.errors import InterContiNetError, InvalidData, UnsupportedLayer, memory_gave_out
 from intercontinet.inference import uncast
 from intercontinet.interval import Interval
 from intercontinet.noise import mixed, uniform
@@ -44,9 +43,9 @@ class Step:
                 return cast(Interval, self.rule(self.layer, parameters, x, arithmetic))
         except InterContiNetError as error:
             raise type(error)(f"layer '{self.path}' ({type(self.layer).__name__}): {error}") from None
-        except torch.OutOfMemoryError:
-            raise
         except (RuntimeError, ValueError, IndexError) as error:
+            if memory_gave_out(error):
+                raise
             where = f"layer '{self.path}' ({type(self.layer).__name__})"
             raise InvalidData(f"{where} cannot take an input of shape {tuple(x.shape)}: {error}") from error
 

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from intercontinet.bounds.plain import Snapshot, check_plain
 from intercontinet.bounds.recorder import Recorder, where
 from intercontinet.bounds.tape import Tape
-from intercontinet.errors import InterContiNetError, InvalidData, InvalidModel, UnsupportedLayer
+from intercontinet.errors import InterContiNetError, InvalidData, InvalidModel, UnsupportedLayer, memory_gave_out
 from intercontinet.inference import evaluated
 
 
@@ -54,9 +54,9 @@ def record(
             recorder.wrap(model)
             with recorder, _Watch(recorder):
                 out = model(*inputs)
-        except torch.OutOfMemoryError:
-            raise
         except (InterContiNetError, RuntimeError, ValueError, IndexError, TypeError) as error:
+            if memory_gave_out(error):
+                raise
             if recorder.refusal is not None:
                 raise recorder.refusal from None
             if isinstance(error, InterContiNetError):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from intercontinet.bounds.arithmetic import Arithmetic
-from intercontinet.errors import InterContiNetError, InvalidData, UnsupportedLayer
+from intercontinet.errors import InterContiNetError, InvalidData, UnsupportedLayer, memory_gave_out
 from intercontinet.inference import uncast
 from intercontinet.interval import Interval
 
@@ -161,9 +161,9 @@ class Tape:
                 _fill(note.outputs, note.apply(arithmetic, *args, **kwargs), values)
         except InterContiNetError as error:
             raise type(error)(f"{note.place}: {error}") from None
-        except torch.OutOfMemoryError:
-            raise
         except (RuntimeError, ValueError, LookupError) as error:
+            if memory_gave_out(error):
+                raise
             raise InvalidData(f"{note.place} cannot be bounded: {error}") from error
         except (TypeError, AttributeError, AssertionError) as error:
             raise UnsupportedLayer(

@@ -15,7 +15,7 @@ from intercontinet.data import digests, fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory
-from intercontinet.errors import InvalidSetting, OutOfMemory
+from intercontinet.errors import InvalidSetting, OutOfMemory, memory_gave_out
 from intercontinet.floor import TaskFloor
 from intercontinet.inference import answered
 from intercontinet.learners.boxes import check_layers, region_of
@@ -202,7 +202,9 @@ class Run:
             try:
                 shown = self._models.lesson(lesson, learned_from[0], first, bool(self.config.settings.get("mirror")))
                 learned = self.method.learn(self.nets.rows(some), state.weights[some], memory, shown, listen)
-            except torch.OutOfMemoryError:
+            except (MemoryError, RuntimeError) as error:
+                if not memory_gave_out(error):
+                    raise
                 learned = None  # and out of here, where the error would keep the attempt's tensors alive
             if learned is None:
                 self._take_fewer(some.stop - some.start)
@@ -217,8 +219,7 @@ class Run:
         """So many seeds at a time were too many."""
         if seeds == 1:
             raise OutOfMemory(
-                "the device's memory is too small for even one seed: use --device cpu, a smaller batch_size, or a "
-                "smaller net"
+                "memory is too small for even one seed: use a smaller batch_size or net, or, on a GPU, --device cpu"
             )
         self._at_once = (seeds + 1) // 2
         self._say(f"the device ran out of memory: going on with {self._at_once} seed(s) at a time")
