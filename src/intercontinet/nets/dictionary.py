@@ -7,8 +7,8 @@ same to the bit on any hardware, and a certificate can stand on them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from math import ceil
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,8 @@ from intercontinet.interval import Interval
 from intercontinet.nets.numbers import BRIGHTEST, EXACT, STEEPEST, cell_of, summed
 
 FAINT = 10  # contrast, in steps of brightness, below which a patch counts as nearly empty
-AT_ONCE_ON_CPU, AT_ONCE = 2, 250  # images: what the cache of a CPU holds, and what keeps a GPU busy
+LIKENESSES_ON_CPU = 400_000  # at once: what its cache holds, and memory need not be asked for anew
+AT_ONCE = 250  # images, which keep a GPU busy
 PATCHES_AT_ONCE = 10_000
 SAMPLE = 1 << 22  # likenesses of which the threshold is a quantile
 ROUNDS = 8
@@ -64,8 +65,9 @@ class Dictionary(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if tuple(x.shape[1:]) != self.shape:
             raise InvalidData(f"this dictionary is for images of shape {self.shape}, not {tuple(x.shape[1:])}")
-        size = AT_ONCE_ON_CPU if x.device.type == "cpu" else AT_ONCE
-        return torch.cat([self.pooled(part) for part in torch.split(x, size)])
+        places = math.prod(side - self.patch + 1 for side in self.shape[1:])
+        few = max(1, LIKENESSES_ON_CPU // (len(self.filters) * places))
+        return torch.cat([self.pooled(part) for part in torch.split(x, few if x.device.type == "cpu" else AT_ONCE)])
 
     def pooled(self, x: Tensor) -> Tensor:
         """Features of a few images: what patches say, summed over cells."""
@@ -182,7 +184,7 @@ class PatchDictionary(Dictionary):
         layer = cls(images.shape[1:], atoms, patch, pool).to(images.device)
         drawn = layer.fit(images, spread, patches, seed)
         likenesses = layer.likenesses(drawn[: max(1, SAMPLE // atoms)]).abs().flatten()
-        layer.alpha.copy_(likenesses.kthvalue(max(1, ceil((1 - active) * len(likenesses)))).values)
+        layer.alpha.copy_(likenesses.kthvalue(max(1, math.ceil((1 - active) * len(likenesses)))).values)
         return layer
 
 
