@@ -261,10 +261,9 @@ def reproduce(
     names = only or ()
     chosen(study, names)
     todo = [] if show else steps(study, out, seeds, epochs, names)
-    if todo:
-        chosen_device(device)  # before the folder is made: a slip leaves none behind
     began = time.perf_counter()
     if todo:
+        chosen_device(device)  # before the folder is made: a slip leaves none behind
         with folder.held(out / study), Live(console) as live:
             try:
                 for path in work_through(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,50 +37,46 @@ def small(seed: int = 0, atoms: int = 4) -> PatchDictionary:
     return PatchDictionary.fitted(X, atoms, patch=3, pool=2, active=0.5, patches=500, seed=seed)
 
 
-def test_features_are_those_of_a_naive_loop_over_patches() -> None:
-    layer, d = small(), 18
+def patches_of(layer: PatchDictionary | TriangleDictionary, image: Tensor) -> Iterator[tuple[int, list[float]]]:
+    """For every patch of an image of X, by naive loops: its cell, and its cos with each atom."""
+    pixels, d = torch.round(255 * image), 18
     filters = [[int(v) for v in row] for row in layer.filters.flatten(1).tolist()]
+    for row in range(7):
+        for column in range(6):
+            patch = [int(v) for v in pixels[:, row : row + 3, column : column + 3].flatten().tolist()]
+            contrast = math.sqrt((d * sum(v * v for v in patch) - sum(patch) ** 2 + 100 * d * d) / d)
+            products = [sum(a * b for a, b in zip(f, patch, strict=True)) for f in filters]
+            sizes = [math.sqrt(sum(v * v for v in f)) for f in filters]
+            yield row // 4 * 2 + column // 3, [p / contrast / size for p, size in zip(products, sizes, strict=True)]
+
+
+def test_features_are_those_of_a_naive_loop_over_patches() -> None:
+    layer = small()
     alpha, found = layer.alpha.item(), layer(X[:6])
     assert found.dtype == torch.float32 and found.shape == (6, layer.features) == (6, 2 * 4 * 4)
     for image, features in zip(X[:6], found.tolist(), strict=True):
-        pixels = torch.round(255 * image)
         expected = [0] * 32
-        for row in range(7):
-            for column in range(6):
-                patch = [int(v) for v in pixels[:, row : row + 3, column : column + 3].flatten().tolist()]
-                contrast = math.sqrt((d * sum(v * v for v in patch) - sum(patch) ** 2 + 100 * d * d) / d)
-                cell = row // 4 * 2 + column // 3
-                for atom, f in enumerate(filters):
-                    size = math.sqrt(sum(v * v for v in f))
-                    cos = sum(a * b for a, b in zip(f, patch, strict=True)) / contrast / size
-                    expected[atom * 4 + cell] += math.floor(255 * max(cos - alpha, 0))
-                    expected[16 + atom * 4 + cell] += math.floor(255 * max(-cos - alpha, 0))
+        for cell, cosines in patches_of(layer, image):
+            for atom, cos in enumerate(cosines):
+                expected[atom * 4 + cell] += math.floor(255 * max(cos - alpha, 0))
+                expected[16 + atom * 4 + cell] += math.floor(255 * max(-cos - alpha, 0))
         assert features == expected
     assert int(found.max()) > 255 and float((found[1:] == 0).double().mean()) < 0.5, "there was something to count"
 
 
 def test_a_triangle_compares_with_the_patchs_own_mean_distance() -> None:
-    layer, d = TriangleDictionary.fitted(X, 4, patch=3, pool=2, patches=500), 18
+    layer = TriangleDictionary.fitted(X, 4, patch=3, pool=2, patches=500)
     assert layer.state_dict().keys() == {"filters"}
-    filters = [[int(v) for v in row] for row in layer.filters.flatten(1).tolist()]
     found = layer(X[:6])
     assert found.dtype == torch.float32 and found.shape == (6, layer.features) == (6, 2 * 4 * 4)
     for image, features in zip(X[:6], found.tolist(), strict=True):
-        pixels = torch.round(255 * image)
         expected = [0] * 32
-        for row in range(7):
-            for column in range(6):
-                patch = [int(v) for v in pixels[:, row : row + 3, column : column + 3].flatten().tolist()]
-                contrast = math.sqrt((d * sum(v * v for v in patch) - sum(patch) ** 2 + 100 * d * d) / d)
-                cell, distances = row // 4 * 2 + column // 3, []
-                for side in (1, -1):
-                    for f in filters:
-                        size = math.sqrt(sum(v * v for v in f))
-                        cos = side * sum(a * b for a, b in zip(f, patch, strict=True)) / contrast / size
-                        distances.append(math.floor(255 * math.sqrt(max(2 - 2 * cos, 0))))
-                usual = sum(distances) / 8
-                for atom, distance in enumerate(distances):
-                    expected[atom * 4 + cell] += math.floor(max(usual - distance, 0))
+        for cell, cosines in patches_of(layer, image):
+            both = [*cosines, *(-cos for cos in cosines)]
+            distances = [math.floor(255 * math.sqrt(max(2 - 2 * cos, 0))) for cos in both]
+            usual = sum(distances) / 8
+            for atom, distance in enumerate(distances):
+                expected[atom * 4 + cell] += math.floor(max(usual - distance, 0))
         assert features == expected
     assert int(found.max()) > 255 and 0.1 < float((found[1:] == 0).double().mean()) < 0.9, "near and far ones"
 

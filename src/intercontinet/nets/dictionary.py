@@ -8,7 +8,9 @@ same to the bit on any hardware, and a certificate can stand on them.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +30,10 @@ PATCHES_AT_ONCE = 10_000
 SAMPLE = 1 << 22  # likenesses of which the threshold is a quantile
 ROUNDS = 8
 
+Own = TypeVar("Own", bound="Dictionary")
 
-class Dictionary(nn.Module):
+
+class Dictionary(nn.Module, ABC):
     """What dictionaries have in common: filters, and how much each patch looks like them.
 
     Args:
@@ -69,9 +73,9 @@ class Dictionary(nn.Module):
         few = max(1, LIKENESSES_ON_CPU // (len(self.filters) * places))
         return torch.cat([self.pooled(part) for part in torch.split(x, few if x.device.type == "cpu" else AT_ONCE)])
 
+    @abstractmethod
     def pooled(self, x: Tensor) -> Tensor:
         """Features of a few images: what patches say, summed over cells."""
-        raise NotImplementedError
 
     def likenesses(self, pixels: Tensor) -> Tensor:
         """Whole-numbered pixels, [batch, channels, height, width] -> cos, [batch, atoms, rows, columns], float64.
@@ -91,20 +95,25 @@ class Dictionary(nn.Module):
         sizes = self.filters.flatten(1).double().square().sum(1).sqrt().clamp(min=1)  # an empty filter: like nothing
         return matches.div_(contrast.sqrt()).div_(sizes[:, None, None])
 
+    @classmethod
     @torch.no_grad()
-    def fit(self, images: Tensor, spread: float, patches: int, seed: int) -> Tensor:
-        """Find the filters, without labels: whitened patches, spherical k-means. Returns the patches."""
-        atoms = len(self.filters)
+    def with_filters(
+        cls: type[Own], images: Tensor, atoms: int, patch: int, pool: int, spread: float, patches: int, seed: int
+    ) -> tuple[Own, Tensor]:
+        """A dictionary with filters found without labels: whitened patches, spherical k-means; and those patches."""
+        if images.dim() != 4 or not len(images) or not _are_pixels(images):
+            raise InvalidData("images must be [images, channels, height, width], with pixels from 0 to 1")
         if patches < atoms:
             raise InvalidSetting(f"patches is {patches}: draw no fewer than there are atoms, {atoms}")
         if not 0 < spread < float("inf"):
             raise InvalidSetting(f"spread is {spread}; it must be positive")
+        layer = cls(images.shape[1:], atoms, patch, pool).to(images.device)
         generator = torch.Generator().manual_seed(seed)
-        drawn = torch.round(BRIGHTEST * _patches(images.float(), self.patch, patches, generator))
+        drawn = torch.round(BRIGHTEST * _patches(images.float(), patch, patches, generator))
         rows, whitening = _whitened(drawn.flatten(1).double(), spread)
         centres = _k_means(rows, atoms, generator).double()
-        self.filters.copy_(_whole(centres @ whitening).view_as(self.filters))
-        return drawn
+        layer.filters.copy_(_whole(centres @ whitening).view_as(layer.filters))
+        return layer, drawn
 
     def extra_repr(self) -> str:
         return f"{self.shape}, atoms={len(self.filters)}, patch={self.patch}, features={self.features}"
@@ -180,9 +189,7 @@ class PatchDictionary(Dictionary):
         """
         if not 0 < active < 1:
             raise InvalidSetting(f"active is {active}; it is a share, above 0 and below 1")
-        _check_images(images)
-        layer = cls(images.shape[1:], atoms, patch, pool).to(images.device)
-        drawn = layer.fit(images, spread, patches, seed)
+        layer, drawn = cls.with_filters(images, atoms, patch, pool, spread, patches, seed)
         likenesses = layer.likenesses(drawn[: max(1, SAMPLE // atoms)]).abs().flatten()
         layer.alpha.copy_(likenesses.kthvalue(max(1, math.ceil((1 - active) * len(likenesses)))).values)
         return layer
@@ -219,20 +226,12 @@ class TriangleDictionary(Dictionary):
         seed: int = 0,
     ) -> TriangleDictionary:
         """As :meth:`PatchDictionary.fitted`, without a threshold to choose."""
-        _check_images(images)
-        layer = cls(images.shape[1:], atoms, patch, pool).to(images.device)
-        layer.fit(images, spread, patches, seed)
-        return layer
+        return cls.with_filters(images, atoms, patch, pool, spread, patches, seed)[0]
 
 
 def divided(values: Tensor, by: int) -> Tensor:
     """A division that rounds once. A GPU takes the reciprocal of a Python number first, which rounds twice."""
     return values / values.new_tensor(by)
-
-
-def _check_images(images: Tensor) -> None:
-    if images.dim() != 4 or not len(images) or not _are_pixels(images):
-        raise InvalidData("images must be [images, channels, height, width], with pixels from 0 to 1")
 
 
 def _are_pixels(x: Tensor) -> bool:

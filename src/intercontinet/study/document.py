@@ -51,7 +51,7 @@ _INTRODUCTION = f"""# Results
 <!-- Made by `{COMMAND}` from the records in results/. Do not edit: notes belong into results/<study>/notes.md. -->
 
 Every number in tables and figures comes from a record in [results/](../results/README.md), and every record from a
-command below, unless the study's notes say otherwise. The notes say where their own numbers are from."""
+command below. The notes say where their own numbers are from."""
 
 
 def results_document(results: Path) -> str:
