@@ -98,15 +98,25 @@ class Violation(InterContiNetError):
         super().__init__(f"{words}. No floor holds for these weights: {way_out}.")
 
 
+WORDS_FOR_NO_MEMORY = (
+    "DefaultCPUAllocator",
+    "out of memory",  # CUDA itself, where torch did not ask for the memory: recording a graph, setting up a context
+    "_ALLOC_FAILED",  # cuBLAS and cuDNN
+    "_ALLOCATION_FAILED",  # cuDNN
+)
+
+
 def memory_gave_out(error: BaseException) -> bool:
     """Whether an error says that there is too little memory: this package's, Python's, or torch's, of a GPU or the CPU.
 
     >>> memory_gave_out(RuntimeError("DefaultCPUAllocator: can't allocate memory")), memory_gave_out(RuntimeError("no"))
     (True, False)
+    >>> memory_gave_out(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+    True
     """
     if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":
         return True  # the last by its name, for torch need not be imported here
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in WORDS_FOR_NO_MEMORY)
 
 
 def _distance(excess: float) -> str:

@@ -1,12 +1,14 @@
-"""Recording a step: only on a GPU, where what a replay does must be what the step does."""
+"""Recording a step, on a GPU: a replay must do what the step does. How it fails is tried on a pretended one."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 import torch
 
+from intercontinet.engine import record
 from intercontinet.engine.loop import train
 from intercontinet.engine.optimizer import SGD, Adam, Measure, Optimizer, PathIntegral
 from intercontinet.engine.record import recorded, stream_of_thread
@@ -23,6 +25,96 @@ def test_elsewhere_than_on_a_gpu_a_step_is_left_alone_and_not_tried() -> None:
 
     assert recorded(step, [count], torch.device("cpu")) is step
     assert float(count) == 0
+
+
+class PretendedStream:
+    """Notes what it waits for."""
+
+    def __init__(self) -> None:
+        self.waited_for: list[object] = []
+
+    def wait_stream(self, other: object) -> None:
+        self.waited_for.append(other)
+
+
+class PretendedGraph:
+    """A graph whose recording may fail in the end, as one that finds no memory does."""
+
+    failure: RuntimeError | None = None
+
+    def capture_begin(self, **_: object) -> None:
+        pass
+
+    def capture_end(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def replay(self) -> None:
+        pass
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> tuple[PretendedStream, PretendedStream]:
+    """The current stream and the one for recording of a GPU that is not there."""
+    current, aside = PretendedStream(), PretendedStream()
+    monkeypatch.setattr(record, "stream_of_thread", lambda device, use: aside)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 1))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", PretendedGraph)
+    return current, aside
+
+
+NO_MEMORY = (
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    RuntimeError("CUDA error: out of memory"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+)
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=range(len(NO_MEMORY)))
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_step_that_finds_no_memory_is_waited_for_and_its_error_raised(
+    error: RuntimeError, call: int, streams: tuple[PretendedStream, PretendedStream]
+) -> None:
+    """In the trial step or while recording: else the next attempt would share memory with what is left of this one."""
+    current, aside = streams
+    calls = 0
+
+    def step() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise error
+
+    with pytest.raises(RuntimeError) as raised:
+        recorded(step, [], torch.device("cuda"))
+    assert raised.value is error and calls == call
+    assert current.waited_for == [aside]
+
+
+def test_a_graph_that_finds_no_memory_in_the_end_is_an_error(
+    streams: tuple[PretendedStream, PretendedStream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PretendedGraph, "failure", RuntimeError("CUDA error: out of memory"))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        recorded(lambda: None, [], torch.device("cuda"))
+    assert streams[0].waited_for == [streams[1]]
+
+
+def test_a_step_that_no_graph_can_hold_is_taken_without(
+    streams: tuple[PretendedStream, PretendedStream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PretendedGraph, "failure", RuntimeError("operation not permitted\nwhen stream is capturing"))
+    values = torch.zeros(1)
+
+    def step() -> None:
+        values.add_(1)
+
+    with pytest.warns(UserWarning, match="runs slower without: operation not permitted$"):
+        assert recorded(step, [values], torch.device("cuda")) is step
+    assert values.item() == 0, "what was tried is undone"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -10,6 +10,7 @@ from threading import Lock, local
 import torch
 from torch import Tensor
 
+from intercontinet.errors import memory_gave_out
 from intercontinet.inference import products
 
 _ONE_AT_A_TIME = Lock()  # threads may train side by side, but CUDA does not let them record side by side
@@ -45,13 +46,15 @@ def recorded(
     aside = stream_of_thread(device, "recording")
     aside.wait_stream(torch.cuda.current_stream(device))
     settings = products("high" if coarse else "highest", tf32_convolutions=coarse)
-    with _ONE_AT_A_TIME, settings, torch.cuda.stream(aside):
-        step()  # libraries set themselves up in the first call, which a graph must not hold
-        free, total = torch.cuda.mem_get_info(device)
-        if free < total / 2:
-            torch.cuda.empty_cache()  # what that step and earlier graphs held: recording cannot take it back
-        graph, error = _captured(step)
-    torch.cuda.current_stream(device).wait_stream(aside)
+    try:
+        with _ONE_AT_A_TIME, settings, torch.cuda.stream(aside):
+            step()  # libraries set themselves up in the first call, which a graph must not hold
+            free, total = torch.cuda.mem_get_info(device)
+            if free < total / 2:
+                torch.cuda.empty_cache()  # what that step and earlier graphs held: recording cannot take it back
+            graph, error = _captured(step)
+    finally:  # of a step that failed, too: parts of it may still write to memory that is about to be used again
+        torch.cuda.current_stream(device).wait_stream(aside)
     for tensor, value in zip(changing, before, strict=True):
         tensor.copy_(value)
     if graph is not None:
@@ -72,11 +75,11 @@ def _captured(step: Callable[[], None]) -> tuple[torch.cuda.CUDAGraph | None, st
     graph.capture_begin(capture_error_mode="thread_local")
     try:
         step()
+        graph.capture_end()
     except RuntimeError as error:
         with contextlib.suppress(RuntimeError):  # which says again that the capture failed
             graph.capture_end()
-        if isinstance(error, torch.OutOfMemoryError):
+        if memory_gave_out(error):
             raise
         return None, str(error).splitlines()[0]
-    graph.capture_end()
     return graph, ""
