@@ -212,9 +212,19 @@ def test_scaling_by_no_sensible_factor_is_refused(factor: float) -> None:
 def test_size_counts_what_has_finite_edges() -> None:
     size = box([0.0, 1.0, -math.inf], [2.0, 1.0, 0.0]).size()
     assert (size.entries, size.radii, size.dead) == (2, 1.0, 0.5)
-    assert size.log_volume == pytest.approx(math.log(2.0))
+    assert size.log_volume == pytest.approx(math.log(2.0) - 149 * math.log(2.0))
     assert size.mean_radius == 0.5
     assert math.isnan(icn.Region.everything(mlp()).size().mean_radius)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1, width=32), st.floats(0, 1, width=32)), min_size=1, max_size=5), st.data())
+def test_a_region_within_another_is_never_larger(edges: list[tuple[float, float]], data: st.DataObject) -> None:
+    outer = box([min(pair) for pair in edges], [max(pair) for pair in edges])
+    inner = [sorted(data.draw(st.lists(st.floats(*sorted(pair), width=32), min_size=2, max_size=2))) for pair in edges]
+    nested = box([low for low, _ in inner], [high for _, high in inner])
+    assert nested.within(outer)
+    assert nested.size().log_volume <= outer.size().log_volume
+    assert nested.size().radii <= outer.size().radii and nested.size().dead >= outer.size().dead
 
 
 def test_size_of_some_parameters_only() -> None:

@@ -36,6 +36,9 @@ def is_point(lower: Tensor, upper: Tensor) -> bool:
     return torch.equal(lower.view(torch.int32), upper.view(torch.int32))
 
 
+LEAST_WIDTH = 2.0**-149  # the least distance between two numbers of float32
+
+
 @dataclass(frozen=True)
 class RegionSize:
     """How large a region is, over the entries that have finite edges.
@@ -43,7 +46,8 @@ class RegionSize:
     Attributes:
         entries: Number of such entries.
         radii: Sum of their radii.
-        log_volume: Sum of the natural logarithms of the widths of those that can still move.
+        log_volume: Sum of the natural logarithms of their widths, where one that cannot move counts as ``LEAST_WIDTH``
+            wide: a region that lies within another is never the larger one, however many weights have died.
         dead: Share of entries that can no longer move at all.
     """
 
@@ -347,6 +351,7 @@ class Region:
             log_volume += float(alive.log().sum())
             dead += width.numel() - alive.numel()
             entries += width.numel()
+        log_volume += dead * math.log(LEAST_WIDTH)
         return RegionSize(entries, radii, log_volume, dead / entries if entries else math.nan)
 
     def to(self, device: torch.device | str) -> Region:
