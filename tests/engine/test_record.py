@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ import torch
 from intercontinet.engine import record
 from intercontinet.engine.loop import train
 from intercontinet.engine.optimizer import SGD, Adam, Measure, Optimizer, PathIntegral
-from intercontinet.engine.record import recorded, stream_of_thread
+from intercontinet.engine.record import give_back_memory, recorded, stream_of_thread
+from intercontinet.errors import InvalidData
 from intercontinet.learners.method import Lesson, Nets, Plan, cross_entropy
 from intercontinet.learners.plain import Plain
 from tests.tiny import blobs, mlp
@@ -37,17 +39,24 @@ class PretendedStream:
         self.waited_for.append(other)
 
 
+POOL = (0, 7)
+
+
 class PretendedGraph:
     """A graph whose recording may fail in the end, as one that finds no memory does."""
 
     failure: RuntimeError | None = None
+    recording = False
+    left: ClassVar[list[tuple[str, int, tuple[int, int]]]] = []  # what torch's allocator was told
 
-    def capture_begin(self, **_: object) -> None:
-        pass
+    def capture_begin(self, pool: object, **_: object) -> None:
+        assert pool == POOL
+        PretendedGraph.recording = True
 
     def capture_end(self) -> None:
         if self.failure is not None:
             raise self.failure
+        PretendedGraph.recording = False
 
     def replay(self) -> None:
         pass
@@ -57,11 +66,18 @@ class PretendedGraph:
 def streams(monkeypatch: pytest.MonkeyPatch) -> tuple[PretendedStream, PretendedStream]:
     """The current stream and the one for recording of a GPU that is not there."""
     current, aside = PretendedStream(), PretendedStream()
+    left = PretendedGraph.left
+    left.clear()
     monkeypatch.setattr(record, "stream_of_thread", lambda device, use: aside)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 1))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", PretendedGraph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: POOL)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda device, pool: left.append(("end", device, pool)))
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda device, pool: left.append(("release", device, pool)))
+    PretendedGraph.recording = False
     return current, aside
 
 
@@ -115,9 +131,103 @@ def test_a_step_that_no_graph_can_hold_is_taken_without(
     with pytest.warns(UserWarning, match="runs slower without: operation not permitted$"):
         assert recorded(step, [values], torch.device("cuda")) is step
     assert values.item() == 0, "what was tried is undone"
+    assert PretendedGraph.left == [("end", 3, POOL), ("release", 3, POOL)], "its pool is no longer filled"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("error", [InvalidData("outputs are not finite"), ValueError(), KeyboardInterrupt()])
+def test_whatever_stops_a_recording_ends_it(
+    error: BaseException, streams: tuple[PretendedStream, PretendedStream]
+) -> None:
+    """Else all that the thread does next would be recorded, too."""
+    calls = 0
+
+    def step() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            assert PretendedGraph.recording
+            raise error
+
+    if isinstance(error, Exception):
+        with pytest.warns(UserWarning, match=f"without: {str(error) or 'ValueError'}$"):
+            assert recorded(step, [], torch.device("cuda")) is step
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            recorded(step, [], torch.device("cuda"))
+    assert not PretendedGraph.recording and not PretendedGraph.left
+    assert streams[0].waited_for == [streams[1]]
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+TOO_MUCH = 1 << 50
+
+
+def check_recording_works() -> None:
+    """As nothing does any more on a stream or with an allocator that a failure left recording."""
+    values = torch.zeros(3, device="cuda")
+
+    def step() -> None:
+        values.add_(torch.ones_like(values))
+
+    take = recorded(step, [values], torch.device("cuda"))
+    take()
+    give_back_memory()
+    take()
+    assert values.tolist() == [2, 2, 2]
+
+
+@needs_gpu
+@pytest.mark.parametrize("call", [1, 2])
+def test_after_a_step_that_found_no_memory_the_next_is_recorded(call: int) -> None:
+    calls = 0
+
+    def step() -> None:
+        nonlocal calls
+        calls += 1
+        torch.ones(1000, device="cuda").sum()
+        if calls == call:
+            torch.empty(TOO_MUCH, device="cuda")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        recorded(step, [], torch.device("cuda"))
+    give_back_memory()
+    check_recording_works()
+
+
+@needs_gpu
+@pytest.mark.parametrize("error", [RuntimeError, InvalidData])
+def test_a_step_that_looks_at_a_value_is_taken_without_a_graph(error: type[Exception]) -> None:
+    values = torch.zeros(3, device="cuda")
+
+    def step() -> None:
+        try:
+            values.add_(1).sum().item()
+        except RuntimeError as refusal:
+            raise error(str(refusal)) from refusal
+
+    with pytest.warns(UserWarning, match="cannot be recorded"):
+        assert recorded(step, [values], torch.device("cuda")) is step
+    assert values.tolist() == [0, 0, 0]
+    give_back_memory()
+    check_recording_works()
+
+
+@needs_gpu
+def test_what_a_failed_step_began_is_over_before_its_memory_is_used_again() -> None:
+    values = torch.zeros(3, device="cuda")
+
+    def step() -> None:
+        torch.cuda._sleep(200_000_000)  # type: ignore[no-untyped-call]
+        values.fill_(1)
+        torch.empty(TOO_MUCH, device="cuda")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        recorded(step, [values], torch.device("cuda"))
+    values.fill_(2)
+    assert values.tolist() == [2, 2, 2]
+
+
+@needs_gpu
 def test_a_recorded_step_counts_from_where_it_was_and_sees_what_changes() -> None:
     device = torch.device("cuda")
     values, by = torch.zeros(3, device=device), torch.ones(3, device=device)
@@ -133,7 +243,7 @@ def test_a_recorded_step_counts_from_where_it_was_and_sees_what_changes() -> Non
     assert values.tolist() == [11, 11, 11]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("kind", ["sgd", "adam", "path", "measure"])
 @pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
 def test_a_recorded_phase_trains_as_a_plain_one(
@@ -164,7 +274,7 @@ def test_a_recorded_phase_trains_as_a_plain_one(
         torch.testing.assert_close(recorded_one, plain_one, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 def test_threads_record_and_train_side_by_side() -> None:
     device = torch.device("cuda")
     x, y = (part.to(device) for part in blobs(examples=50))

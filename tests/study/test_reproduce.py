@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +164,14 @@ def test_a_cell_that_fails_does_not_keep_the_others_from_being_done(
     bad = Plan("digits", "domain", "intercontinet", "", {"rate": 1e30})
     monkeypatch.setitem(STUDIES, "tiny", Study((bad, TINY.plans[0]), 1))
     said: list[str] = []
-    with pytest.raises(InvalidSetting, match="diverged"):
-        through(tmp_path, steps("tiny", tmp_path, 1, 2), say=said.append)
+    runs: list[weakref.ref[Run]] = []
+
+    with pytest.raises(InvalidSetting, match="diverged") as raised:
+        through(
+            tmp_path, steps("tiny", tmp_path, 1, 2), say=said.append, hear=lambda _, run: runs.append(weakref.ref(run))
+        )
+    gc.collect()
+    assert [ref() for ref in runs] == [None, None], f"a run outlives {raised.value}, and its memory the next cells"
     assert [path.name for path in (tmp_path / "tiny").iterdir()] == ["domain-sgd-seeds-0-0.json"]
     assert len(said) == 1 and said[0].startswith("domain/intercontinet failed: training diverged")
 

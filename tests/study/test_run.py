@@ -18,6 +18,7 @@ from torch import Tensor
 
 import intercontinet as icn
 from intercontinet.engine.loop import Listener, Progress
+from intercontinet.engine.record import give_back_memory
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.method import Lesson, Memory, Method, Nets
 from intercontinet.report.record import parse_record, read_record
@@ -327,6 +328,39 @@ def test_short_of_memory_it_says_so_takes_fewer_seeds_and_ends_the_same(
         assert radii == [None, None] or radii[0] == pytest.approx(radii[1], rel=1e-3)
 
 
+FRESH = """
+import gc, weakref
+import torch
+from intercontinet.engine import loop
+from intercontinet.study.config import configure
+from intercontinet.study.run import Run
+
+gc.disable()
+take, attempts, said = loop._Steps.take, [], []
+
+def hungry(steps, *given):
+    take(steps, *given)
+    if len(steps.values) > 1:
+        attempts.append(weakref.ref(steps))
+        raise torch.OutOfMemoryError("out of memory")
+
+loop._Steps.take = hungry
+run = Run(configure("digits", "domain", "sgd", (0, 1), 2, net="mlp-8", epochs=1), "cpu", say=said.append)
+state = run.begin()
+kept = []
+torch.cuda.empty_cache = lambda: kept.extend(attempt() for attempt in attempts if attempt() is not None)
+run.advance(state)
+print(len(attempts), len(said), len(kept))
+"""
+
+
+def test_nothing_of_an_attempt_that_failed_is_left_when_memory_is_given_back() -> None:
+    """In a fresh process: the first vmap keeps its frames in a cycle, and so whatever they hold."""
+    found = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, timeout=600, check=False)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split() == ["1", "1", "0"]
+
+
 LIMITED = """
 import resource, sys
 import torch
@@ -364,6 +398,45 @@ def test_memory_that_really_gives_out() -> None:
         found.stdout.strip(),
     ), found.stdout
     assert float(found.stdout.split()[-1]) < 1e-4, "as all at once, to the tolerance of runs"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", ["lwf", "intercontinet"])
+def test_a_gpu_whose_memory_really_gives_out(method: str) -> None:
+    """With less and less of it, until all seeds at once find no room."""
+    config = tiny(method, seeds=range(32), net="mlp-400-400")
+
+    def finished(room: int, words: list[str]) -> State:
+        give_back_memory()
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.set_per_process_memory_fraction(min(1.0, room / torch.cuda.mem_get_info()[1]))
+        return complete(Run(config, "cuda", words.append, tasks=digits(config.scenario)))
+
+    words: list[str] = []
+    try:
+        expected = finished(1 << 60, words)
+        assert not words
+        needed = torch.cuda.max_memory_reserved()
+        for share in range(95, 15, -5):
+            found = finished(needed * share // 100, words)
+            if words:
+                break
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert words, "all seeds at once had room to the last"
+    for word in words:
+        assert re.fullmatch(r"the device ran out of memory: going on with \d+ seed\(s\) at a time", word)
+    alike(found, expected)
+
+
+@pytest.mark.parametrize("method", ["sgd", "offline"])
+def test_what_is_learned_and_measured_lies_in_memory_once(method: str) -> None:
+    run = running(tiny(method))
+    lesson, names, learned = run._lesson(0)
+    assert tuple(names) == tuple(run.stream.names if method == "offline" else run.stream.names[:1])
+    assert sum(map(len, learned)) == len(lesson.x)
+    for examples in learned:
+        assert examples.shown.x.untyped_storage().data_ptr() == lesson.x.untyped_storage().data_ptr()
 
 
 def test_memory_that_gives_out_before_a_lesson_begins_is_taken_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import warnings
 from collections.abc import Callable, Sequence
 from threading import Lock, local
@@ -52,7 +53,7 @@ def recorded(
             free, total = torch.cuda.mem_get_info(device)
             if free < total / 2:
                 torch.cuda.empty_cache()  # what that step and earlier graphs held: recording cannot take it back
-            graph, error = _captured(step)
+            graph, error = _captured(step, device)
     finally:  # of a step that failed, too: parts of it may still write to memory that is about to be used again
         torch.cuda.current_stream(device).wait_stream(aside)
     for tensor, value in zip(changing, before, strict=True):
@@ -64,22 +65,33 @@ def recorded(
 
 
 def give_back_memory() -> None:
-    """Let go of cached GPU memory, while no thread records."""
+    """Let go of GPU memory that nothing uses any more, while no thread records."""
+    gc.collect()  # the first vmap leaves its frames in a cycle, and with them every tensor of an attempt that failed
     with _ONE_AT_A_TIME:
         torch.cuda.empty_cache()
 
 
-def _captured(step: Callable[[], None]) -> tuple[torch.cuda.CUDAGraph | None, str]:
+def _captured(step: Callable[[], None], device: torch.device) -> tuple[torch.cuda.CUDAGraph | None, str]:
     """The step as a graph, or None and the reason why it cannot be one."""
-    graph = torch.cuda.CUDAGraph()
-    graph.capture_begin(capture_error_mode="thread_local")
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
     try:
         step()
         graph.capture_end()
-    except RuntimeError as error:
-        with contextlib.suppress(RuntimeError):  # which says again that the capture failed
-            graph.capture_end()
-        if memory_gave_out(error):
+    except BaseException as error:  # an interrupt, too: nothing may leave the stream recording
+        _abandon(graph, pool, device)
+        if memory_gave_out(error) or not isinstance(error, Exception):
             raise
-        return None, str(error).splitlines()[0]
+        return None, (str(error).splitlines() or [type(error).__name__])[0]
     return graph, ""
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: torch.device) -> None:
+    """End a recording that failed. Where torch cannot, its allocator must be told, or it fills that pool for ever."""
+    try:
+        graph.capture_end()
+    except RuntimeError:  # which says again that the recording failed
+        index = torch.cuda.current_device() if device.index is None else device.index
+        with contextlib.suppress(RuntimeError):  # where torch had told it after all
+            torch._C._cuda_endAllocateToPool(index, pool)
+            torch._C._cuda_releasePool(index, pool)

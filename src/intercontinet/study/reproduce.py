@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import nullcontext
@@ -333,6 +334,7 @@ def work_through(
             failure = done.exception()
             if isinstance(failure, InterContiNetError):
                 say(f"{step.plan.key} failed: {failure}")
+                traceback.clear_frames(failure.__traceback__)  # else the run's tensors would stay until the end
                 failures.append(failure)
             elif (record := done.result()) is None:
                 say(f"{step.plan.key} ran out of memory beside others: will be run by itself")

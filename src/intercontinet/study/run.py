@@ -33,7 +33,7 @@ from intercontinet.study.encoders import Encoder, Examples, Models
 from intercontinet.study.promises import floor_record, left_out, size_record, unseen_counts
 from intercontinet.study.state import State
 from intercontinet.study.summary import Line, seed_record
-from intercontinet.tasks import Stream, Task, stream
+from intercontinet.tasks import Stream, stream
 
 
 class Run:
@@ -101,7 +101,7 @@ class Run:
 
         Where seeds take turns, the phase that ``listen`` hears of says whose turn it is: "seed 3, learning".
         """
-        lesson, tasks = self._lesson(state.done)
+        lesson, names, learned = self._lesson(state.done)
         known, past = Past(state.digests, whole=True, asked=self._holds_back).given(lesson.x)
         lesson = replace(lesson, known=known)
         before = self._right(state.weights, state.done)
@@ -125,7 +125,6 @@ class Run:
             return hear
 
         began = time.perf_counter()
-        learned = [Examples(task.train, task.classes, self.device) for task in tasks]
         weights, memory = self._learn(state, lesson, learned, attempt)
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
@@ -145,8 +144,8 @@ class Run:
                     "accuracy": [_share(task[row]) for task in after],
                     "train_accuracy": _share(torch.cat(right)),
                     "learned": [
-                        {"task": task.name, "total": len(hits), "accuracy": _share(hits)}
-                        for task, hits in zip(tasks, right, strict=True)
+                        {"task": name, "total": len(hits), "accuracy": _share(hits)}
+                        for name, hits in zip(names, right, strict=True)
                     ],
                     "floor": floor_record(memory, row, lesson, self.config.keep, self.config.settings.get("drift")),
                     "region": size_record(self.region(memory, row), tuple(self.nets.layout.shapes)),
@@ -172,15 +171,19 @@ class Run:
         """What lies below one seed's part that learns, if anything does."""
         return self._models.encoders[row]
 
-    def _lesson(self, index: int) -> tuple[Lesson, Sequence[Task]]:
-        """What is learned next, and the tasks that are in it."""
+    def _lesson(self, index: int) -> tuple[Lesson, Sequence[str], Sequence[Examples]]:
+        """What is learned next, and the names and examples of the tasks that are in it, which share its memory."""
         if isinstance(self.method, Offline):
-            pairs = [task.train for task in self.stream.tasks]
-            x, y = (torch.cat(part) for part in zip(*pairs, strict=True))
-            return Lesson("all", 0, x.to(self.device), y.to(self.device)), self.stream.tasks
+            tasks = self.stream.tasks
+            xs, ys = zip(*(task.train for task in tasks), strict=True)
+            sizes = [len(part) for part in ys]
+            x, y = torch.cat(xs).to(self.device), torch.cat(ys).to(self.device)
+            pairs = zip(torch.split(x, sizes), torch.split(y, sizes), strict=True)
+            learned = [Examples(pair, task.classes, self.device) for pair, task in zip(pairs, tasks, strict=True)]
+            return Lesson("all", 0, x, y), [task.name for task in tasks], learned
         task = self.stream.tasks[index]
-        x, y = task.train
-        return Lesson(task.name, index, x.to(self.device), y.to(self.device), task.classes), [task]
+        x, y = (part.to(self.device) for part in task.train)
+        return Lesson(task.name, index, x, y, task.classes), [task.name], [Examples((x, y), task.classes, self.device)]
 
     @property
     def _holds_back(self) -> bool:
@@ -213,7 +216,7 @@ class Run:
             memories.append(learned[1])
             first = some.stop
         names = memories[0]
-        return torch.cat(weights), {name: torch.cat([m[name] for m in memories]) for name in names}
+        return _joined(weights), {name: _joined([memory[name] for memory in memories]) for name in names}
 
     def _take_fewer(self, seeds: int) -> None:
         """So many seeds at a time were too many."""
@@ -292,7 +295,7 @@ class Run:
     def hash_of(self, index: int) -> str:
         """Of a task's training set, or offline of all tasks'."""
         if index not in self._hashes:
-            lesson, _ = self._lesson(index)
+            lesson, *_ = self._lesson(index)
             self._hashes[index] = fingerprint(lesson.x, lesson.y)
         return self._hashes[index]
 
@@ -372,6 +375,11 @@ class _Curve:
             self._accuracy[row] = (now[0], now[1])
         current, first = self._accuracy[row]
         return {"current": current, "first": first, "sum_of_radii": self._radii[row]}
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """One after the other; a single one is not copied, which all seeds' memory at once may have no room for."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _share(hits: Tensor) -> float:
