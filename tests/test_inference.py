@@ -1,4 +1,4 @@
-"""Settings of torch that decide how products are rounded: set for a while, one thread at a time, and put back."""
+"""A model as certificates speak of it: evaluated, in plain float32, in batches that memory holds."""
 
 from __future__ import annotations
 
@@ -13,22 +13,9 @@ from torch import Tensor, nn
 import intercontinet as icn
 from intercontinet import inference
 from intercontinet.errors import UnsupportedLayer
-from intercontinet.inference import BYTES_A_BOUND, BYTES_AT_ONCE, check_alone, evaluated, examples_at_once, products
+from intercontinet.inference import BYTES_A_BOUND, BYTES_AT_ONCE, check_alone, evaluated, examples_at_once
+from intercontinet.precision import products
 from intercontinet.question import Passes
-
-
-@pytest.mark.parametrize("precision", ["highest", "high"])
-def test_settings_hold_inside_and_are_put_back_even_after_an_error(precision: str) -> None:
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.enabled
-
-    def interrupted() -> None:
-        with products(precision, fast_convolutions=False):
-            assert torch.get_float32_matmul_precision() == precision and not torch.backends.cudnn.enabled
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.enabled) == before
 
 
 def test_an_exact_evaluation_is_not_disturbed_by_another_thread() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from threading import RLock
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from intercontinet.errors import (
     memory_gave_out,
 )
 from intercontinet.interval import Interval
+from intercontinet.precision import products
 
 EXAMPLES_AT_ONCE = 512
 FEWEST_AT_ONCE = 8
@@ -39,28 +39,6 @@ def examples_at_once(x: Inputs, recorded: int | None = None) -> int:
     if recorded:
         size = min(size, (4 if on_gpu else 1) * BYTES_AT_ONCE // (BYTES_A_BOUND * recorded))
     return max(FEWEST_AT_ONCE, size)
-
-
-_SETTINGS = RLock()  # of torch, which all threads share
-
-
-@contextmanager
-def products(precision: str, *, fast_convolutions: bool = True, tf32_convolutions: bool = False) -> Iterator[None]:
-    """How float32 products are computed inside; torch's settings are restored. One thread at a time.
-
-    Args:
-        precision: "highest" for true float32 products, "high" where a GPU may round factors to TF32.
-        fast_convolutions: Whether cuDNN may be used, with its Winograd and FFT algorithms.
-        tf32_convolutions: Whether it may round factors to TF32.
-    """
-    with _SETTINGS:
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(precision)
-        try:
-            with torch.backends.cudnn.flags(enabled=fast_convolutions, allow_tf32=tf32_convolutions):
-                yield
-        finally:
-            torch.set_float32_matmul_precision(before)
 
 
 @contextmanager

@@ -135,6 +135,19 @@ def test_what_floors_rest_on_is_said_where_they_are_praised(tmp_path: Path) -> N
     assert said in page_of(tmp_path, content).text
 
 
+def test_floors_that_promise_nothing_are_not_praised(tmp_path: Path) -> None:
+    content = record()
+    floors = [floor for seed in content["seeds"] for floor in seed["floors"]]
+    assert "promise nothing" not in page_of(tmp_path, content).text
+    floors[0] |= {"certified": 0, "accuracy": 0.0}
+    page = page_of(tmp_path, content)
+    assert "1 of them is 0, and promises nothing." in page.text and 'class="banner good"' in page.source
+    for floor in floors:
+        floor |= {"certified": 0, "accuracy": 0.0}
+    page = page_of(tmp_path, content)
+    assert "10 of them are 0, and promise nothing." in page.text and 'class="banner warn"' in page.source
+
+
 def test_a_broken_promise_is_red_and_said(tmp_path: Path) -> None:
     page = page_of(tmp_path, break_a_floor(record()))
     assert (

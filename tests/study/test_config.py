@@ -51,6 +51,12 @@ BOXES = {  # Table 7: keep, rates of centres and radii, first radius
     ("cifar-10", "class"): (0.1, 0.1, 1e-20, 0.1),
     ("cifar-100", "task"): (0.05, 0.001, 100, 0.5),
 }
+LATER_RATES = {  # of tasks after the first: the code's, where the paper lists one rate for all tasks
+    ("mnist", "domain"): 10.0,
+    ("fashion-mnist", "task"): 1.0,
+    ("fashion-mnist", "domain"): 10.0,
+}
+OFFLINE_RATES = {"mnist": 0.5, "fashion-mnist": 0.001, "cifar-10": 0.1, "cifar-100": 0.1}
 OTHERWISE = {("cifar-100", "task"): (0.05, 0.1, 100, 0.5)}  # ours, where the paper's do not learn: see the preset
 
 
@@ -87,6 +93,7 @@ def test_intervals_are_those_of_table_7(dataset: str, scenario: str, method: str
     settings = configure(dataset, scenario, method).settings
     found = tuple(settings[name] for name in ("keep", "rate", "radii_rate", "radius"))
     assert found == {**BOXES, **OTHERWISE}[dataset, scenario]
+    assert settings["later_rate"] == LATER_RATES.get((dataset, scenario))
     assert (settings["optimizer"], settings["radii_start"], settings["batch_size"]) == ("sgd", 5.0, 128)
     assert settings["head"] == ("per-task" if scenario == "task" else "shared")
 
@@ -111,7 +118,9 @@ def test_schedules_are_those_of_the_paper_but_for_ten_times_its_rate_on_cifar(
         assert config.net == net
     boxes = configure(dataset, "class", "intercontinet").settings
     assert boxes["centre_epochs"] + boxes["radii_epochs"] == epochs
-    assert configure(dataset, "class", "offline").settings["epochs"] == 100
+    offline = configure(dataset, "class", "offline").settings
+    found = tuple(offline[name] for name in ("optimizer", "rate", "epochs", "batch_size", "milestones"))
+    assert found == ("sgd", OFFLINE_RATES[dataset], 100, 128, milestones)
 
 
 def rows_of(source: str, label: str) -> list[list[str]]:

@@ -69,6 +69,11 @@ def test_commands_add_no_seed_to_what_was_run(tmp_path: Path) -> None:
     options = {"table1": " --seeds 2"}  # the fewest; table2 and figure3 have all, and tradeoff lacks the first
     for name in STUDIES:
         assert text.count(f"`intercontinet reproduce {name}{options.get(name, '')}`") == 2, name
+    assert (
+        "`intercontinet reproduce table1 --seeds 2`; cells that have more seeds, as listed below, with `--seeds 3` and"
+        in text
+    )
+    assert text.count("have more seeds") == 1
 
 
 def test_what_was_run_for_the_guarantee_is_told_of_each_data_set(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from intercontinet.errors import memory_gave_out
-from intercontinet.inference import products
+from intercontinet.precision import products
 
 _ONE_AT_A_TIME = Lock()  # threads may train side by side, but CUDA does not let them record side by side
 _OF_THREAD = local()

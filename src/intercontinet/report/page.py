@@ -179,6 +179,11 @@ class Run:
         return min((len(seed.accuracy_matrix) for seed in self.seeds), default=0)
 
     @property
+    def empty(self) -> int:
+        """How many floors promise nothing, as of tasks that were not learned: no share of nothing is too little."""
+        return sum(floor.certified == 0 for floor in self.floors)
+
+    @property
     def broken(self) -> int:
         return sum(floor.kept is False for floor in self.floors)
 

@@ -71,7 +71,7 @@ def results_document(results: Path) -> str:
     parts.append("## How to read the tables\n\n" + "\n".join(f"- {line}" for line in _LEGEND))
     for study, title in STUDIES.items():
         pooled = found[study]
-        parts.append(f"## {title}\n\n`{_command(study, pooled)}`")
+        parts.append(f"## {title}\n\n`{_command(study, pooled)}`{_more_seeds(study, pooled)}")
         notes = _notes(results / study)
         if not pooled:
             parts.append("Not run yet.")
@@ -118,9 +118,22 @@ def _refuse_strangers(results: Path) -> None:
 
 def _command(study: str, pooled: Mapping[CellKey, Cell]) -> str:
     """What a study's cells come from; where they have fewer seeds than it takes, a command that adds none."""
-    fewest = min((_from_zero(seed.seed for seed in cell.seeds) for cell in pooled.values()), default=0)
+    fewest = min(_seeds_of(pooled), default=0)
     few = 0 < fewest < named(study).seeds
     return f"intercontinet reproduce {study}" + (f" --seeds {fewest}" if few else "")
+
+
+def _more_seeds(study: str, pooled: Mapping[CellKey, Cell]) -> str:
+    """What cells come from that have more seeds than those with the fewest."""
+    more = sorted(set(_seeds_of(pooled)))[1:]
+    if not more:
+        return ""
+    numbers = " or ".join(f"`--seeds {number}`" for number in more)
+    return f"; cells that have more seeds, as listed below, with {numbers} and `--only` their names"
+
+
+def _seeds_of(pooled: Mapping[CellKey, Cell]) -> list[int]:
+    return [_from_zero(seed.seed for seed in cell.seeds) for cell in pooled.values()]
 
 
 def _from_zero(seeds: Iterable[int]) -> int:
