@@ -116,11 +116,42 @@ def test_schedules_are_those_of_the_paper_but_for_ten_times_its_rate_on_cifar(
         found = tuple(config.settings[name] for name in ("optimizer", "rate", "epochs", "batch_size", "milestones"))
         assert found == ("sgd", rate, epochs, 128, milestones), method
         assert config.net == net
-    boxes = configure(dataset, "class", "intercontinet").settings
-    assert boxes["centre_epochs"] + boxes["radii_epochs"] == epochs
     offline = configure(dataset, "class", "offline").settings
     found = tuple(offline[name] for name in ("optimizer", "rate", "epochs", "batch_size", "milestones"))
     assert found == ("sgd", OFFLINE_RATES[dataset], 100, 128, milestones)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "augment", "batches"),
+    [
+        ("mnist", (20, 10), False, {"task": 640, "domain": 128, "class": 128}),
+        ("fashion-mnist", (20, 10), False, {"task": 640, "domain": 128, "class": 128}),
+        ("cifar-10", (95, 5), True, {"task": 128, "domain": 128, "class": 128}),
+        ("cifar-100", (95, 5), True, {"task": 128, "domain": 128, "class": 128}),
+    ],
+)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_what_the_paper_leaves_out_is_as_docs_method_says(
+    dataset: str, split: tuple[int, int], augment: bool, batches: dict[str, int], scenario: str
+) -> None:
+    for method in INTERVALS:
+        config = configure(dataset, scenario, method)
+        assert (config.settings["centre_epochs"], config.settings["radii_epochs"]) == split
+        assert (config.settings["margins"], config.settings["shift"]) == ("separate", "scaled")
+        assert config.augment is augment
+    assert configure(dataset, scenario, "offline").settings["batch_size"] == batches[scenario]
+    for method in ("ewc", "oewc", "mas"):
+        assert configure(dataset, scenario, method).settings["decay"] == 1.0, "importances add up"
+    si = configure(dataset, scenario, "si").settings
+    assert (si["limit"], si["damping"]) == (0.001, 1e-7)
+    for method in ("sgd", "l2", "ewc", "si", "mas", "lwf"):
+        assert configure(dataset, scenario, method).augment is augment
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "fashion-mnist"])
+def test_adam_is_the_sgd_baseline_with_another_optimizer(dataset: str) -> None:
+    adam, sgd = (configure(dataset, "class", method).settings for method in ("adam", "sgd"))
+    assert adam == {**sgd, "optimizer": "adam"}
 
 
 def rows_of(source: str, label: str) -> list[list[str]]:

@@ -142,6 +142,21 @@ def test_every_method_in_every_scenario_measured_by_hand(method: str, scenario: 
     assert stored.keep == (None if method not in PROMISING else run.config.settings["keep"])
 
 
+def test_negative_flips_are_counted_over_all_earlier_examples_and_not_averaged_over_tasks() -> None:
+    whole = stream("digits", "domain", tasks=3)
+    tasks = [
+        replace(task, test=(task.test[0][: 10 * 3**i], task.test[1][: 10 * 3**i])) for i, task in enumerate(whole.tasks)
+    ]
+    run = running(tiny(settings={"rate": 0.5}, seeds=[0]), replace(whole, tasks=tasks))
+    states = states_of(run)
+    hits = [[right(run, state, 0, task.test, task) for task in tasks] for state in states]
+    lost = [hits[2][index] & ~hits[3][index] for index in (0, 1)]
+    shares = [share(part) for part in lost]
+    assert shares[0] != shares[1], "or a mean over tasks would be the same"
+    (found,) = run.summary(states[-1])["seeds"]
+    assert found["negative_flips"][2] == pytest.approx(share(torch.cat(lost)))
+
+
 def check_boxes(run: Run, states: list[State], row: int, found: dict[str, Any]) -> None:
     """Floors are counted again, sizes summed again, and boxes lie one in the other."""
     settings = run.config.settings

@@ -195,8 +195,9 @@ class _Steps:
         self._losses.zero_()
         self._held.zero_()
 
+    @torch.no_grad()
     def take(self) -> None:
-        """One step of every seed."""
+        """One step of every seed. Gradients are asked for by name, inside; nothing else here needs a record of them."""
         phase = self._phase
         batch = self._batch()
         loss, statistics, gradient = self._evaluate(self._fixed, batch)
