@@ -160,6 +160,21 @@ def test_the_rate_of_later_tasks_is_their_own() -> None:
     assert moved[1e-6] < 1e-3 < moved[None]
 
 
+def test_radii_of_later_tasks_have_a_rate_of_their_own() -> None:
+    """A radius that takes no step stays where nu starts: sigmoid(5) of the room."""
+    held = {}
+    for later in (None, 1e-9):
+        learner = icn.InterContiNet(mlp(), later_radii_rate=later, enforce=False, **QUICK)
+        learner.learn(blobs())
+        first = learner.region
+        learner.learn(blobs(seed=1))
+        room = {n: torch.minimum(c - first.lower[n], first.upper[n] - c) for n, c in learner.model.named_parameters()}
+        width = {n: (learner.region.upper[n] - learner.region.lower[n]) / 2 for n in room}
+        start = torch.sigmoid(torch.tensor(5.0))
+        held[later] = all(torch.allclose(width[n], room[n] * start, atol=1e-6) for n in room)
+    assert held == {None: False, 1e-9: True}
+
+
 def test_a_seed_makes_the_result_repeatable() -> None:
     results = []
     for seed, noise in ((3, 0), (3, 1), (4, 0)):

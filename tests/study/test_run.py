@@ -225,8 +225,13 @@ def test_lines_are_one_an_epoch_and_one_a_task() -> None:
 # Curves.
 
 
-def test_curves_end_each_task_where_the_record_stands() -> None:
-    run = running(tiny("intercontinet-published", epochs=4), curves=True)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"edges": "asymmetric"}, {"edges": "asymmetric", "aim": "volume", "optimizer": "adam", "radii_rate": 0.03}],
+    ids=["the paper's", "two distances each", "for volume"],
+)
+def test_curves_end_each_task_where_the_record_stands(settings: dict[str, Any]) -> None:
+    run = running(tiny("intercontinet-published", epochs=4, settings=settings), curves=True)
     heard: list[str] = []
     state = states_of(run, lambda progress: heard.append(progress.phase))[-1]
     seed = run.summary(state)["seeds"][1]

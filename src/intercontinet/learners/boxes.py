@@ -167,7 +167,7 @@ def _centres(
     hear: Listener | None,
 ) -> Tensor:
     inside, still = centres_inside(weights, lower, upper, settings.shift)
-    rate = settings.rate if lesson.index == 0 or settings.later_rate is None else settings.later_rate
+    rate = settings.centre_rate(lesson.index)
     plan = Plan(stepping(settings.optimizer, rate), settings.centre_epochs, settings.batch_size, settings.milestones)
     labels, index = lesson.labels()
     phase = nets.phase("centres", cross_entropy(nets.network, index), plan, way=inside)
@@ -211,10 +211,11 @@ def _radii(
         layout = Layout({**layout.shapes, WEIGHT: torch.Size()})
         sizes, values = logarithms(largest)
         changes = {}
+    rate = settings.rate_of_radii(lesson.index)
     phase = nets.phase(
         "radii",
         objective,
-        Plan(stepping(settings.optimizer, settings.radii_rate), settings.radii_epochs, settings.batch_size),
+        Plan(stepping(settings.optimizer, rate), settings.radii_epochs, settings.batch_size),
         way=sizes,
         layout=layout,
         statistics=2,
@@ -228,7 +229,7 @@ def _radii(
     if bool(size.isnan().any()):
         raise InvalidSetting(
             "the worst-case loss became NaN: lower the learning rate of the centres (rate, later_rate), "
-            f"or that of the radii (radii_rate, now {settings.radii_rate})"
+            f"or that of the radii (radii_rate, later_radii_rate, now {rate})"
         )
     entries = weights.shape[1]
     below, above = size[:, :entries], size[:, :entries] if symmetric else size[:, entries : 2 * entries]

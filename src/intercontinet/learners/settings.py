@@ -45,7 +45,8 @@ class Settings:
         optimizer: "sgd" or "adam", for both phases.
         rate: Learning rate of the centres in the first task.
         later_rate: The same in later tasks; None for the same rate.
-        radii_rate: Learning rate of the radii; with volume as the aim, of logarithms: 0.06, say.
+        radii_rate: Learning rate of the radii in the first task; with volume as the aim, of logarithms: 0.06, say.
+        later_radii_rate: The same in later tasks; None for the same rate.
         centre_epochs: Passes over the data for the centres.
         radii_epochs: Passes for the radii.
         batch_size: Examples a step.
@@ -72,11 +73,20 @@ class Settings:
     rate: float = 0.1
     later_rate: float | None = None
     radii_rate: float = 100.0
+    later_radii_rate: float | None = None
     centre_epochs: int = 20
     radii_epochs: int = 10
     batch_size: int = 128
     radii_start: float = 5.0
     milestones: tuple[int, ...] = ()
+
+    def centre_rate(self, task: int) -> float:
+        """The learning rate of the centres in a task, counted from 0."""
+        return self.rate if task == 0 or self.later_rate is None else self.later_rate
+
+    def rate_of_radii(self, task: int) -> float:
+        """That of the radii."""
+        return self.radii_rate if task == 0 or self.later_radii_rate is None else self.later_radii_rate
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -103,8 +113,8 @@ class Settings:
         if not 0 < self.keep <= 1:
             raise InvalidSetting(f"keep is {self.keep}; it is a share of the accuracy: above 0, at most 1")
         positive = {"radius": self.radius, "rate": self.rate, "radii_rate": self.radii_rate}
-        if self.later_rate is not None:
-            positive["later_rate"] = self.later_rate
+        later = {"later_rate": self.later_rate, "later_radii_rate": self.later_radii_rate}
+        positive |= {name: value for name, value in later.items() if value is not None}
         for name, value in positive.items():
             if not 0 < value < math.inf:
                 raise InvalidSetting(f"{name} is {value}; it must be a positive number")

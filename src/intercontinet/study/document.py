@@ -45,7 +45,11 @@ _CAPTIONS = {
     "figure5": "The same with LwF (the paper's figure 5)",
     "tradeoff": tradeoff.CAPTION,
 }
-_LEGEND = (*LEGEND, "Certified shares in **bold** fell short of what the method promised, with at least one seed.")
+_LEGEND = (
+    *LEGEND,
+    "Certified shares in **bold** fell short of what the method promised, with at least one seed. One that is .00 and not "
+    "bold kept an empty promise: next to nothing of that task had been learned.",
+)
 _INTRODUCTION = f"""# Results
 
 <!-- Made by `{COMMAND}` from the records in results/. Do not edit: notes belong into results/<study>/notes.md. -->

@@ -368,7 +368,9 @@ class _Curve:
     def point(self, progress: Progress, place: int, row: int) -> Line:
         values = progress.parameters[place : place + 1]
         if progress.phase == "radii":
-            self._radii[row] = float(values.double().sum())
+            entries = self._run._start.shape[1]  # a radius each, or a distance on either side of each
+            sides = values.shape[1] // entries
+            self._radii[row] = float(values[:, : sides * entries].double().sum()) / sides
         else:
             tests = self._run._tests
             now = [_share(self._run._answers(values, tests[i], row)) for i in (self._index, 0)]
