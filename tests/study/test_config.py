@@ -84,7 +84,7 @@ def test_baselines_are_those_of_tables_4_to_6(dataset: str, table: str, scenario
     for (method, setting), value in BASELINES[table].items():
         assert configure(dataset, scenario, method).settings[setting] == value, method
     strengths = [configure(dataset, scenario, method).settings["strength"] for method in ("ewc", "oewc")]
-    assert strengths[0] == strengths[1], "the paper gives one for both"
+    assert strengths[0] == strengths[1], "the paper lists EWC alone"
 
 
 @pytest.mark.parametrize(("dataset", "scenario"), BOXES)
@@ -137,7 +137,8 @@ def test_what_the_paper_leaves_out_is_as_docs_method_says(
     for method in INTERVALS:
         config = configure(dataset, scenario, method)
         assert (config.settings["centre_epochs"], config.settings["radii_epochs"]) == split
-        assert (config.settings["margins"], config.settings["shift"]) == ("separate", "scaled")
+        shift = "plain" if (dataset, scenario) == ("fashion-mnist", "class") else "scaled"
+        assert (config.settings["margins"], config.settings["shift"]) == ("separate", shift)
         assert config.augment is augment
     assert configure(dataset, scenario, "offline").settings["batch_size"] == batches[scenario]
     for method in ("ewc", "oewc", "mas"):
