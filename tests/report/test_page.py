@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from intercontinet.errors import InvalidData, InvalidSetting, WriteError
-from intercontinet.report.page import duration, write_page
+from intercontinet.report.page import write_page
+from intercontinet.report.words import duration
 from tests.report.pages import Page, break_a_floor, page_of
 from tests.report.records import PAIRS, Record, metrics, record, write_run
 from tests.report.test_svg import contrast

@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from intercontinet.report.svg import DARK, LIGHT, Bar, Line, bars, down, heat_map, lines, percent, ramp
+from intercontinet.report.svg import DARK, LIGHT, Bar, Line, bars, heat_map, lines, ramp
+from intercontinet.report.words import down, percent
 
 HOSTILE = "</title></svg><script>alert('x')</script>&\"<b>"
 

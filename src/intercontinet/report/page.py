@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +15,8 @@ from intercontinet.report.metrics import overall_accuracy
 from intercontinet.report.paper import yardstick
 from intercontinet.report.parts import parse_object, read_bytes
 from intercontinet.report.record import CellKey, Floor, Record, SeedRecord, method_place, read_record
-from intercontinet.report.svg import Bar, Line, bars, down, heat_map, lines, mean, percent
+from intercontinet.report.svg import Bar, Line, bars, heat_map, lines
+from intercontinet.report.words import down, duration, mean, percent, plain, points, spread
 from intercontinet.tasks import SCENARIOS
 from intercontinet.version import __version__
 
@@ -61,9 +60,19 @@ def _templates() -> Environment:
     loader = PackageLoader("intercontinet.report")
     out = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     out.filters |= {"percent": percent, "down": down, "points": points, "spread": spread, "duration": duration}
-    out.filters |= {"plain": plain, "fields": asdict, "short": short, "average": average}
+    out.filters |= {"plain": plain, "fields": asdict, "short": short, "mean": mean}
     out.filters |= {"picture": Markup}  # our own SVG, which has escaped its words
     return out
+
+
+def short(source: str) -> str:
+    """A record by its file, or by its folder, where all files have one name.
+
+    >>> short("results/table1/task-ewc-seeds-0-4.json"), short("runs/mine/summary.json")
+    ('task-ewc-seeds-0-4.json', 'mine')
+    """
+    path = Path(source)
+    return path.parent.name if path.name == SUMMARY else path.name
 
 
 # What a run found.
@@ -273,60 +282,6 @@ class Run:
         known_shares = [line for line in (accuracy, certified) if any(v is not None for v in line.values)]
         shares = lines(known_shares, labels, "Accuracy while training", shares=True)
         return [shares, lines([loss], labels, "Loss while training")]
-
-
-# Words for numbers.
-
-
-def points(difference: float | None) -> str:
-    """A difference of accuracies, with its sign.
-
-    >>> points(-0.0123), points(0.004), points(-0.00001)
-    ('-1.2%', '+0.4%', '0.0%')
-    """
-    return f"{difference:+.1%}" if difference and round(difference, 3) else percent(difference and 0.0)
-
-
-def spread(values: Iterable[float | None]) -> str:
-    """Mean and sample standard deviation.
-
-    >>> spread([0.98, 0.96]), spread([0.98]), spread([None])
-    ('97.0% ± 1.4', '98.0%', '-')
-    """
-    kept = [value for value in values if value is not None]
-    return percent(mean(kept)) + (f" ± {100 * statistics.stdev(kept):.1f}" if len(kept) > 1 else "")
-
-
-def average(values: Iterable[float | None]) -> float | None:
-    """The mean of what is known, or None of nothing."""
-    return mean(value for value in values if value is not None)
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    >>> duration(12.34), duration(252), duration(7500)
-    ('12.3 s', '4 min 12 s', '2 h 5 min')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 1:
-        return f"{seconds:.1f} s"
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def plain(value: object) -> str:
-    """A setting without the quotes of JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def short(source: str) -> str:
-    """A record by its file, or by its folder, where all files have one name.
-
-    >>> short("results/table1/task-ewc-seeds-0-4.json"), short("runs/mine/summary.json")
-    ('task-ewc-seeds-0-4.json', 'mine')
-    """
-    path = Path(source)
-    return path.parent.name if path.name == SUMMARY else path.name
 
 
 # Reading.

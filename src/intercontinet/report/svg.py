@@ -7,9 +7,11 @@ Every word is escaped, whatever a record holds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
+
+from intercontinet.report.words import down, mean, percent
 
 Values = Sequence[float | None]
 Height = Callable[[float], float]  # how far down a value is drawn
@@ -237,30 +239,6 @@ def ramp(share: float, stops: Sequence[str]) -> str:
 
 def _channels(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-
-
-def down(share: float | None) -> str:
-    """A floor in words, never rounded up: it must not look higher than it is.
-
-    >>> down(0.94999), down(0.95), down(None)
-    ('94.9%', '95.0%', '-')
-    """
-    return "-" if share is None else f"{math.floor(share * 1000 + 1e-9) / 10:.1f}%"
-
-
-def percent(share: float | None) -> str:
-    """A share in words.
-
-    >>> percent(0.9871), percent(None)
-    ('98.7%', '-')
-    """
-    return "-" if share is None else f"{share:.1%}"
-
-
-def mean(values: Iterable[float]) -> float | None:
-    """The mean, or None of nothing."""
-    kept = list(values)
-    return math.fsum(kept) / len(kept) if kept else None
 
 
 def _word(value: float | None, share: bool) -> str:

@@ -47,8 +47,8 @@ _CAPTIONS = {
 }
 _LEGEND = (
     *LEGEND,
-    "Certified shares in **bold** fell short of what the method promised, with at least one seed. One that is .00 and not "
-    "bold kept an empty promise: next to nothing of that task had been learned.",
+    "Certified shares in **bold** fell short of what the method promised, with at least one seed. One that is .00 and "
+    "not bold kept an empty promise: next to nothing of that task had been learned.",
 )
 _INTRODUCTION = f"""# Results
 
