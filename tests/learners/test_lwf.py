@@ -11,7 +11,7 @@ from torch.func import functional_call
 from intercontinet.bounds import Network
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.lwf import LwF, distilled
-from intercontinet.noise import key_of
+from intercontinet.noise import key_of, mixed
 from tests.learners.naive import (
     MODEL,
     OUTPUTS,
@@ -95,15 +95,20 @@ def test_near_the_old_weights_there_is_no_pull() -> None:
     torch.testing.assert_close(loss, plain, rtol=1e-12, atol=1e-12)
 
 
-def test_the_old_net_answers_without_dropout() -> None:
+@pytest.mark.parametrize("old_drops", [False, True])
+def test_the_old_net_answers_with_dropout_where_it_is_asked_to(old_drops: bool) -> None:
+    """And with units of its own dropped, not those of the new net."""
     model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 4)).double()
     network, lesson = Network(model), lessons(heads=False)[1]
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     others = {name: torch.randn_like(tensor) for name, tensor in weights.items()}
     batch = {"x": lesson.x, "y": lesson.y, "noise": torch.tensor(key_of(1))}
-    objective = distilled(network, None, [(None, torch.tensor([0, 1]))], 1.0, 2.0)
+    objective = distilled(network, None, [(None, torch.tensor([0, 1]))], 1.0, 2.0, old_drops)
     loss, _ = objective(weights, {f"old/{name}": tensor for name, tensor in others.items()}, batch)
-    new, old = network.run(weights, lesson.x, batch["noise"]), functional_call(model.eval(), others, (lesson.x,))
+    new = network.run(weights, lesson.x, batch["noise"])
+    same_units, dropped = (network.run(others, lesson.x, noise) for noise in (batch["noise"], mixed(batch["noise"])))
+    assert not torch.allclose(dropped, same_units)
+    old = dropped if old_drops else functional_call(model.eval(), others, (lesson.x,))
     log_p, q = torch.log_softmax(new / 2, 1)[:, :2], torch.softmax(old / 2, 1)[:, :2]
     expected = F.cross_entropy(new, lesson.y) + (q * (q.log() - log_p)).sum() / len(lesson.x)
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)

@@ -14,6 +14,7 @@ from intercontinet.bounds import Network
 from intercontinet.engine.loop import Batch, Fixed, Listener, Objective, Parameters, Statistics
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.method import Lesson, Memory, Nets, Schedule, cross_entropy, hits, trained
+from intercontinet.noise import mixed
 
 OLD = "old/"
 
@@ -31,10 +32,12 @@ class LwF(Schedule):
     Attributes:
         strength: :math:`\alpha`.
         temperature: What logits are divided by.
+        old_drops: Whether the old net answers with dropout, where it has any, as in the paper's code.
     """
 
     strength: float = 0.5
     temperature: float = 0.5
+    old_drops: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,7 +52,7 @@ class LwF(Schedule):
         objective = cross_entropy(nets.network, classes)
         fixed: dict[str, Tensor] = {}
         if heads:
-            objective = distilled(nets.network, classes, heads, self.strength, self.temperature)
+            objective = distilled(nets.network, classes, heads, self.strength, self.temperature, self.old_drops)
             fixed = {OLD + name: tensor for name, tensor in nets.layout.unflatten(memory["weights"]).items()}
         phase = nets.phase("train", objective, self.plan())
         learned = trained(nets, phase, weights, lesson, listen, fixed)
@@ -61,14 +64,21 @@ Head = tuple[Tensor | None, Tensor]  # the head's outputs (None: all), and where
 
 
 def distilled(
-    network: Network, classes: Tensor | None, heads: Sequence[Head], strength: float, temperature: float
+    network: Network,
+    classes: Tensor | None,
+    heads: Sequence[Head],
+    strength: float,
+    temperature: float,
+    old_drops: bool = False,
 ) -> Objective:
     """Cross-entropy among ``classes``, and for each old head the distance from the old weights' answers."""
 
     def objective(weights: Parameters, fixed: Fixed, batch: Batch) -> tuple[Tensor, Statistics]:
-        new = network.run(weights, batch["x"], batch.get("noise"))
+        noise = batch.get("noise")
+        new = network.run(weights, batch["x"], noise)
+        noise = mixed(noise) if old_drops and noise is not None else None  # it drops other units than the new net
         with torch.no_grad():
-            old = network.run({name.removeprefix(OLD): tensor for name, tensor in fixed.items()}, batch["x"])
+            old = network.run({name.removeprefix(OLD): tensor for name, tensor in fixed.items()}, batch["x"], noise)
         out = new if classes is None else new[:, classes]
         loss = F.cross_entropy(out, batch["y"])
         for outputs, seen in heads:
