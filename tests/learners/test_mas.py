@@ -24,10 +24,11 @@ from tests.learners.naive import (
 from tests.tiny import batches, blobs
 
 
+@pytest.mark.parametrize("online", [False, True])
 @pytest.mark.parametrize("heads", [False, True])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_tasks_in_turn_are_those_of_a_plain_loop(optimizer: str, heads: bool) -> None:
-    method, tasks = MAS(optimizer, **QUICKLY, strength=0.2, decay=0.75), lessons(heads)
+def test_tasks_in_turn_are_those_of_a_plain_loop(optimizer: str, heads: bool, online: bool) -> None:
+    method, tasks = MAS(optimizer, **QUICKLY, strength=0.2, online=online, decay=0.75), lessons(heads)
     found = learned_by(method, tasks)
     for row, seed in enumerate(SEEDS):
         values, importance = start(seed), torch.zeros(())
@@ -36,10 +37,10 @@ def test_tasks_in_turn_are_those_of_a_plain_loop(optimizer: str, heads: bool) ->
             values = descend(method, values, lesson, seed, anchored(anchors))
             close(weights[row], values)
             new = [g.abs() for g in gradients(method, values, lesson, seed, lambda out: (out**2).mean())]
-            importance = 0.75 * importance + torch.stack(new).sum(0)
-            anchors = [(0.2 * importance, values)]
-            close(memory["curvature"][row], anchors[0][0])
-            close(memory["pull"][row], anchors[0][0] * values)
+            importance = (0.75 * importance if online else 0) + torch.stack(new).sum(0)
+            anchors = [*([] if online else anchors), (0.2 * importance, values)]
+            close(memory["curvature"][row], torch.stack([strength for strength, _ in anchors]).sum(0))
+            close(memory["pull"][row], torch.stack([strength * place for strength, place in anchors]).sum(0))
     assert float(found[-1][1]["curvature"].max()) > 0.01, "a penalty that can be felt"
 
 

@@ -58,8 +58,11 @@ def one_more(memory: Memory, strength: Tensor, weights: Tensor) -> Memory:
     return {name: memory[name] + tensor for name, tensor in new.items()} if memory else new
 
 
-def moved_on(memory: Memory, strength: Tensor, weights: Tensor, decay: float) -> Memory:
-    """One penalty around these weights, of the old strength, decayed, and the new one."""
+def kept(memory: Memory, strength: Tensor, weights: Tensor, online: bool, decay: float) -> Memory:
+    """The memory after a task: one more penalty in its sum; or, online, one alone, of the old strength, decayed, and
+    the new one."""
+    if not online:
+        return one_more(memory, strength, weights)
     return only_here(decay * memory["curvature"] + strength if memory else strength, weights)
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intercontinet.engine.loop import Listener
-from intercontinet.learners.anchored import importance, learn_anchored, moved_on, one_more
+from intercontinet.learners.anchored import importance, kept, learn_anchored
 from intercontinet.learners.method import Lesson, Memory, Nets, Schedule
 
 
@@ -36,9 +36,7 @@ class EWC(Schedule):
     ) -> tuple[Tensor, Memory]:
         weights = learn_anchored(self, nets, weights, memory, lesson, listen)
         strength = self.strength * importance(nets, weights, lesson, surprise, 2, self.batch_size)
-        if self.online:
-            return weights, moved_on(memory, strength, weights, self.decay)
-        return weights, one_more(memory, strength, weights)
+        return weights, kept(memory, strength, weights, self.online, self.decay)
 
 
 def surprise(out: Tensor, labels: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 
 from intercontinet.engine.loop import Listener
-from intercontinet.learners.anchored import importance, learn_anchored, moved_on
+from intercontinet.learners.anchored import importance, kept, learn_anchored
 from intercontinet.learners.method import Lesson, Memory, Nets, Schedule
 
 
@@ -22,10 +22,12 @@ class MAS(Schedule):
 
     Attributes:
         strength: :math:`\lambda`.
-        decay: What the old :math:`\Omega` is multiplied by before the new one is added.
+        online: One penalty like that; otherwise each task has its own, around the weights that it ended with.
+        decay: What the old :math:`\Omega` is multiplied by before the new one is added, online.
     """
 
     strength: float = 1.0
+    online: bool = True
     decay: float = 1.0
 
     def learn(
@@ -33,7 +35,7 @@ class MAS(Schedule):
     ) -> tuple[Tensor, Memory]:
         weights = learn_anchored(self, nets, weights, memory, lesson, listen)
         strength = self.strength * importance(nets, weights, lesson, output_size, 1, self.batch_size)
-        return weights, moved_on(memory, strength, weights, self.decay)
+        return weights, kept(memory, strength, weights, self.online, self.decay)
 
 
 def output_size(out: Tensor, labels: Tensor) -> Tensor:
