@@ -151,7 +151,20 @@ def test_what_was_hardly_learned_is_yellow_and_what_is_unseen_has_a_line_of_its_
 def test_methods_without_a_promise_and_runs_without_an_end_have_blanks() -> None:
     assert re.search(r"0 .*90\.00%.* - .* - ", shown(outcome(record(finals(0.9)))))
     begun: dict[str, Any] = {"seed": 5, "average_accuracy": None, "forgetting": None, "floors": [], "seconds": 0.0}
+    begun["accuracy_matrix"] = []
     assert "│    5 │          │            │     │     │     0.0 │" in shown(outcome(record([begun])))
+
+
+def test_a_run_is_shown_with_the_accuracy_that_tables_have() -> None:
+    """Tasks of 100 and 300 examples: 0.5 and 0.75 are 0.625 over tasks, and 0.6875 over examples."""
+    summary = record([seed_record(0), seed_record(1)])
+    for seed, last in zip(summary["seeds"], ([0.5, 0.75], [0.5, 0.85]), strict=True):
+        seed["accuracy_matrix"][-1] = last
+    summary["test_examples"] = [100, 300]
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", shown(outcome(summary))).split())
+    assert text.endswith("mean over tasks; over all test examples, as tables have it: 72.50 ± 5.30 %.")
+    promising = seed_record(3, certified=(90, 80))
+    assert "certain" in shown(outcome(record([promising], method="intercontinet"))), "of which there is more to say"
 
 
 def presented(study: str, folder: Path, *only: str, draw: bool = True) -> str:

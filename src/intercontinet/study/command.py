@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from intercontinet.errors import InvalidSetting, WriteError
+from intercontinet.report.metrics import overall_accuracy
 from intercontinet.report.paper import yardstick
 from intercontinet.report.record import METHODS as METHOD_NAMES
 from intercontinet.report.record import Record
@@ -29,6 +31,7 @@ from intercontinet.study.tables import (
     TABLES,
     certified_text,
     epochs_text,
+    number_text,
     ours_text,
     paper_text,
     rich_table,
@@ -139,11 +142,23 @@ def outcome(summary: Mapping[str, Any]) -> Table:
             *shares,
             f"{seed['seconds']:.1f}",
         )
-    table.caption = (
-        "Test accuracy at the end, mean over tasks. Below each task, the share of its training set that is certain, "
-        "and, after >=, that of unseen examples at 95 % confidence. [yellow]Yellow[/]: less than half of it was learned"
-    )
+    table.caption = f"Test accuracy at the end, mean over tasks{_over_examples(summary)}."
+    if any(floor["kept"] is not None for seed in summary["seeds"] for floor in seed["floors"]):
+        table.caption += (
+            " Below each task, the share of its training set that is certain, and, after >=, that of unseen examples "
+            "at 95 % confidence. [yellow]Yellow[/]: less than half of it was learned"
+        )
     return table
+
+
+def _over_examples(summary: Mapping[str, Any]) -> str:
+    """What tables of studies would say of the run, once every seed has learned something."""
+    matrices = [seed["accuracy_matrix"] for seed in summary["seeds"]]
+    if not all(matrices):
+        return ""
+    found = [100 * overall_accuracy(matrix, summary["test_examples"]) for matrix in matrices]
+    std = statistics.stdev(found) if len(found) > 1 else None
+    return f"; over all test examples, as tables have it: {number_text(statistics.fmean(found), std)} %"
 
 
 def _share(floor: Mapping[str, Any]) -> str:
