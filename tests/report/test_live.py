@@ -1,9 +1,10 @@
-"""Progress: task, phase, epoch, accuracy, certified share and time left on a terminal; a line a phase elsewhere."""
+"""Progress: task, phase, epoch, accuracy, certified share and time left on a terminal; lines elsewhere."""
 
 from __future__ import annotations
 
 import io
 
+import pytest
 import torch
 from rich.console import Console
 
@@ -42,6 +43,18 @@ def test_elsewhere_there_is_a_line_a_phase() -> None:
         "digits/task/intercontinet: task 0/1, centres 2/2, accuracy 75%",
         "digits/task/intercontinet: task 0/1, radii 1/1, accuracy 75%, certain 25%",
     ]
+
+
+def test_elsewhere_long_phases_are_heard_of_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("intercontinet.report.live.time.monotonic", lambda: now)
+    screen, file = console(terminal=False)
+    listen = Live(screen).listener("one", 1, 9)
+    for epoch in range(1, 10):
+        now = 25.0 * epoch
+        listen(heard(epoch=epoch, epochs=9))
+    epochs = [line.split("train ")[1].split(",")[0] for line in file.getvalue().splitlines()]
+    assert epochs == ["3/9", "6/9", "9/9"]
 
 
 def completed(live: Live) -> list[float]:

@@ -1,7 +1,8 @@
-"""Progress of long work: bars on a terminal, a line a phase elsewhere."""
+"""Progress of long work: bars on a terminal; elsewhere a line a phase, and a line a minute where phases are long."""
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import final
 
@@ -13,6 +14,7 @@ from intercontinet.engine.loop import Listener
 from intercontinet.engine.loop import Progress as Heard
 
 ROOMY = 110  # columns of a terminal that has room for a bar beside what matters more
+QUIET = 60.0  # seconds after which a log should say where the work is
 
 
 @final
@@ -26,12 +28,12 @@ class Live:
     def __init__(self, console: Console) -> None:
         self._console = console
         name = Column(no_wrap=True, overflow="ellipsis", ratio=1)  # the first to give way
-        time, note = Column(no_wrap=True, min_width=len("0:00:00")), Column(no_wrap=True, overflow="ellipsis")
+        clock, note = Column(no_wrap=True, min_width=len("0:00:00")), Column(no_wrap=True, overflow="ellipsis")
         columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False, table_column=name)]
         if console.width >= ROOMY:
-            columns += [BarColumn(bar_width=16), TimeElapsedColumn(table_column=time.copy())]
+            columns += [BarColumn(bar_width=16), TimeElapsedColumn(table_column=clock.copy())]
         columns += [
-            TimeRemainingColumn(table_column=time),
+            TimeRemainingColumn(table_column=clock),
             TextColumn("left", table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[note]}", markup=False, table_column=note),
         ]
@@ -62,8 +64,10 @@ class Live:
         total = lessons * epochs
         row = self._bars.add_task(label, total=total, completed=done * epochs, note="starting")
         tasks: list[str] = []
+        told = time.monotonic()
 
         def listen(heard: Heard) -> None:
+            nonlocal told
             if heard.task not in tasks:
                 tasks.append(heard.task)
             radii = heard.phase.endswith("radii")  # before which may stand whose they are
@@ -74,7 +78,8 @@ class Live:
             )
             completed = before + heard.epoch  # not counted on: where memory is short, seeds take turns at a task
             self._bars.update(row, completed=completed, visible=completed < total, note=note)
-            if not self._console.is_terminal and heard.epoch == heard.epochs:
+            if not self._console.is_terminal and (heard.epoch == heard.epochs or time.monotonic() - told >= QUIET):
                 self._console.out(f"{label}: {note}", highlight=False)
+                told = time.monotonic()
 
         return listen
