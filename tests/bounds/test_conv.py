@@ -45,24 +45,25 @@ def in_loops(layer: Conv, weight: Interval, bias: Interval | None, x: Interval, 
     before = paddings(layer)
     lower, upper = (torch.zeros(x.shape[0], layer.out_channels, *positions, dtype=torch.float64) for _ in range(2))
     per_group = layer.in_channels // layer.groups
-    for b, o, *at in product(*map(range, lower.shape)):
+    for at in product(*map(range, lower.shape)):
+        b, o, *place = at
         group = o // (layer.out_channels // layer.groups)
         for c, *tap in product(range(per_group), *map(range, layer.kernel_size)):
             where = [
                 source(p * s - pad + t * d, size, layer.padding_mode)
                 for p, s, pad, t, d, size in zip(
-                    at, layer.stride, before, tap, layer.dilation, x.shape[2:], strict=True
+                    place, layer.stride, before, tap, layer.dilation, x.shape[2:], strict=True
                 )
             ]
             if None in where:
                 continue
             i, j = (b, group * per_group + c, *where), (o, c, *tap)
             products = [p[i] * q[j] for p in (x.lower, x.upper) for q in (weight.lower, weight.upper)]
-            lower[(b, o, *at)] += min(products)
-            upper[(b, o, *at)] += max(products)
+            lower[at] += min(products)
+            upper[at] += max(products)
         if bias is not None:
-            lower[(b, o, *at)] += bias.lower[o]
-            upper[(b, o, *at)] += bias.upper[o]
+            lower[at] += bias.lower[o]
+            upper[at] += bias.upper[o]
     return Interval(lower, upper)
 
 

@@ -35,10 +35,11 @@ def in_loops(layer: nn.Module, x: Tensor, positions: torch.Size) -> Tensor:
     ways = x.dim() - 2
     out = torch.zeros(*x.shape[:2], *positions, dtype=x.dtype)
     averages = "Avg" in type(layer).__name__
-    for b, c, *at in product(*map(range, out.shape)):
+    for at in product(*map(range, out.shape)):
+        image, channel, *place = at
         divisor = 1
         spans: list[list[int]] = []
-        for way, (p, size) in enumerate(zip(at, x.shape[2:], strict=True)):
+        for way, (p, size) in enumerate(zip(place, x.shape[2:], strict=True)):
             if "Adaptive" in type(layer).__name__:
                 span = list(range(p * size // positions[way], ceil((p + 1) * size / positions[way])))
                 divisor *= len(span)
@@ -53,11 +54,11 @@ def in_loops(layer: nn.Module, x: Tensor, positions: torch.Size) -> Tensor:
                 included = [t for t in taps if t < size + padding]
                 divisor *= len(included) if getattr(layer, "count_include_pad", True) else len(span)
             spans.append(span)
-        window = [x[(b, c, *where)] for where in product(*spans)]
+        window = [x[where] for where in product([image], [channel], *spans)]
         if averages:
-            out[(b, c, *at)] = sum(window) / (getattr(layer, "divisor_override", None) or divisor)
+            out[at] = sum(window) / (getattr(layer, "divisor_override", None) or divisor)
         else:
-            out[(b, c, *at)] = max(window)
+            out[at] = max(window)
     return out
 
 

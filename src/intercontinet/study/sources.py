@@ -61,7 +61,7 @@ def load_preset(name: str) -> Preset:
     """One of the presets that come with the package."""
     if name not in PRESETS:
         raise InvalidSetting(f"there is no preset '{name}'{nearest(name, PRESETS)}: they are {', '.join(PRESETS)}")
-    content = resources.files("intercontinet.study").joinpath("presets", f"{name}.yaml").read_text()
+    content = resources.files("intercontinet.study").joinpath("presets").joinpath(f"{name}.yaml").read_text()
     return read_preset(name, read_yaml(content, f"the preset {name}"))
 
 
