@@ -231,6 +231,7 @@ def test_wrappers_are_looked_through(wrap: Callable[[nn.Module], nn.Module]) -> 
     model = mlp()
     region = narrow(model)
     wrapped = wrap(model)
+    model.cpu()  # where there is a GPU, DataParallel took it there
     optimizer = sgd(wrapped)
     with keep_inside(wrapped, optimizer, region):
         train(model, optimizer)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from intercontinet.engine.layout import Layout
@@ -22,6 +22,7 @@ MODEL = mlp(hidden=4)
 LAYOUT = Layout.of(dict(MODEL.named_parameters()))
 X, Y = blobs(examples=50)
 Named = Mapping[str, Tensor]
+NAN = float("nan")
 
 
 def objective(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
@@ -196,6 +197,44 @@ def test_a_listener_hears_every_epoch(seeds: tuple[int, ...]) -> None:
         == pytest.approx(sum(own[0] for own in heard[-1].statistics) / len(seeds))
     )
     assert torch.equal(seen[-1], after) and not torch.equal(seen[-2], after)
+
+
+@pytest.mark.parametrize(
+    ("weights", "paused", "heard"),
+    [((NAN,), False, 1), ((NAN, NAN), False, 1), ((NAN, 1.0), False, 4), ((1.0,), False, 4), ((NAN,), True, 4)],
+    ids=["alone", "all", "one of two", "none", "held still, and so not lost"],
+)
+def test_once_every_seed_has_diverged_training_ends(weights: tuple[float, ...], paused: bool, heard: int) -> None:
+    what = replace(phase(epochs=4), pause=lambda means: torch.full(means.shape[:1], paused))
+    seeds = range(len(weights))
+    own = {"weight": torch.tensor(weights)[:, None].repeat(1, 50)}
+    epochs: list[Progress] = []
+    values = train(
+        what, torch.stack([start(seed) for seed in seeds]), {}, {"x": X, "y": Y}, own, list(seeds), epochs.append
+    )
+    assert [progress.epoch for progress in epochs] == list(range(1, heard + 1))
+    for weight, row in zip(weights, values, strict=True):
+        assert bool(row.isnan().all()) == (weight != weight and not paused)
+
+
+def test_convolutions_get_images_with_channels_last_and_learn_the_same_from_them() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+    layout, images = Layout.of(dict(model.named_parameters())), torch.rand(40, 3, 6, 6)
+    labels, first = torch.arange(40) % 2, layout.flatten(dict(model.named_parameters())).detach()[None]
+    seen: list[bool] = []
+
+    def learned(parameters: Named, fixed: Named, batch: Named) -> tuple[Tensor, Statistics]:
+        seen.append(batch["x"].is_contiguous(memory_format=torch.channels_last))
+        return F.cross_entropy(functional_call(model, {**parameters}, (batch["x"],)), batch["y"]), lambda: first[0, :1]
+
+    what = Phase("test", learned, layout, Identity(), SGD(0.1), 3, 8)
+    results = [
+        train(replace(what, stacked=stacked), first, {}, {"x": images, "y": labels}, {}, [0])
+        for stacked in (True, False)
+    ]
+    assert seen == [False] * 15 + [True] * 15
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
+    assert not torch.equal(results[0], first)
 
 
 def test_a_listener_sees_parameters_not_what_stands_for_them() -> None:

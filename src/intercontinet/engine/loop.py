@@ -123,7 +123,8 @@ def train(
         listen: Called after every epoch.
 
     Returns:
-        The trained values, [seeds, entries]; the parametrisation decodes them.
+        The trained values, [seeds, entries]; the parametrisation decodes them. Where every seed has diverged to NaN,
+        the epochs that are left are not gone through.
     """
     steps = _Steps(phase, trained, fixed, shared, own, keys)
     _run(phase, steps, trained.device, listen)
@@ -144,6 +145,8 @@ def _run(phase: Phase, steps: _Steps, device: torch.device, listen: Listener | N
             take()
         if listen is not None:
             listen(steps.progress(epoch))
+        if steps.lost():
+            return
 
 
 class _Steps:
@@ -213,6 +216,10 @@ class _Steps:
                 return
         phase.parametrisation.move_(self.values, gradient(), Stride(self.optimizer, self._state, moving))
 
+    def lost(self) -> bool:
+        """Whether every seed has diverged, from which no step leads back."""
+        return bool(self._losses.isnan().all()) and not bool(self.values.isfinite().all(1).any())
+
     def progress(self, epoch: int) -> Progress:
         phase = self._phase
         loss, means = (self._losses / self.count).tolist(), self._place.means().tolist()
@@ -232,7 +239,14 @@ class _Steps:
                 batch["x"] = phase.augment(batch["x"], mixed(noise))
             if phase.noise:
                 batch["noise"] = noise
+        if not phase.stacked and batch["x"].dim() == 5:
+            batch["x"] = _channels_last(batch["x"])
         return batch
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    """The same images, laid out as convolutions are fastest; layers hand that on. [seeds, batch, channels, *size]."""
+    return images.movedim(2, -1).contiguous().movedim(-1, 2)
 
 
 Evaluated = tuple[Tensor, Statistics, Callable[[], Sequence[Tensor]]]

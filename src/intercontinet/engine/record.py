@@ -89,7 +89,9 @@ def _captured(step: Callable[[], None], device: torch.device) -> tuple[torch.cud
 def _abandon(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: torch.device) -> None:
     """End a recording that failed. Where torch cannot, its allocator must be told, or it fills that pool for ever."""
     try:
-        graph.capture_end()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the graph is empty, where it failed at once
+            graph.capture_end()
     except RuntimeError:  # which says again that the recording failed
         index = torch.cuda.current_device() if device.index is None else device.index
         with contextlib.suppress(RuntimeError):  # where torch had told it after all
