@@ -128,6 +128,25 @@ def test_without_enforcement_the_count_is_what_it_is() -> None:
     torch.testing.assert_close(boxes.upper - boxes.lower, torch.full_like(start, 2 * 0.9933), rtol=0, atol=1e-3)
 
 
+def test_where_nothing_can_move_nothing_is_trained_and_the_task_is_counted() -> None:
+    method, nets = Hyperrectangles(Settings(keep=0.9, **settings("shared head"))), Nets(net(0), SEEDS)
+    weights = torch.stack([parameters_to_vector(net(seed).parameters()).detach() for seed in SEEDS])
+    lesson, heard = tasks("shared head")[0], list[str]()
+    point = {"lower": weights.clone(), "upper": weights.clone()}
+    counted = {"certified": torch.zeros(3, 1).long(), "correct": torch.zeros(3, 1).long()}
+    after, memory = method.learn(nets, weights, {**point, **counted}, lesson, lambda p: heard.append(p.phase))
+    assert not heard and all(torch.equal(t, weights) for t in (after, memory["lower"], memory["upper"]))
+    for row, seed in enumerate(SEEDS):
+        right = int((net(seed)(lesson.x)[:, [0, 1]].argmax(1) == lesson.y).sum())
+        assert memory["correct"][row].tolist() == [0, right]
+        assert 0.9 * right <= int(memory["certified"][row, 1]) <= right
+    point["lower"][1, 0] -= 1.0  # room for one weight of one seed is enough to learn with
+    point["upper"][1, 0] += 1.0
+    moved, _ = method.learn(nets, weights, {**point, **counted}, lesson, lambda p: heard.append(p.phase))
+    assert set(heard) == {"centres", "radii"}
+    assert [torch.equal(now, start) for now, start in zip(moved, weights, strict=True)] == [True, False, True]
+
+
 def test_centres_are_trained_on_augmented_examples_and_radii_on_the_examples_themselves() -> None:
     calls: list[int] = []
 

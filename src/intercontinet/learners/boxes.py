@@ -71,17 +71,22 @@ def learn_in_boxes(
 ) -> Boxes:
     """Learn a task inside the edges, [seeds, entries], and draw them in until it is certain too.
 
-    What is held back is the same for all seeds, which learn from the same examples.
+    What is held back is the same for all seeds, which learn from the same examples. Where every edge has met the other
+    there is nothing to train, and the task is only counted.
     """
     hear, examples, device = telling(lesson, listen), len(lesson.x), weights.device
     shown = (settings.held_out, settings.unseen, examples, key_of(lesson.index), device, lesson.known)
     learned, watched, unseen = divided(*shown)
     taught = lesson if bool(learned.all()) else replace(lesson, x=lesson.x[learned], y=lesson.y[learned])
-    weights = _centres(settings, nets, weights, lower, upper, taught, hear)
+    moves = bool((lower < upper).any())
+    if moves:
+        weights = _centres(settings, nets, weights, lower, upper, taught, hear)
     labels, index = lesson.labels()
     rows = [nets.layout.unflatten(own) for own in weights]
     correct = torch.stack([right(nets.model, row, lesson.x, labels, index) for row in rows])
-    low, up = _radii(settings, nets, weights, lower, upper, taught, correct[:, learned], hear)
+    low, up = lower.clone(), upper.clone()
+    if moves:
+        low, up = _radii(settings, nets, weights, lower, upper, taught, correct[:, learned], hear)
     shares = Shares(settings.keep, torch.ones_like(learned), watched, unseen, lesson.known)
     counts = torch.zeros(4, len(rows), dtype=torch.int64, device=device)
     for seed in range(len(rows)):
