@@ -228,7 +228,8 @@ def reproduce(
         int | None, typer.Option(help="Seeds a cell should have; the study's own number by default.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Passes over a task's data; the paper's by default, and 20 for AlexNet.")
+        int | None,
+        typer.Option(help="Passes over a task's data; the paper's by default; 75 for table 3, 20 for figure 4."),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Only cells of this name: class/ewc, domain, mas, mnist; may be repeated.")

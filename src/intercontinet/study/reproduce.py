@@ -109,7 +109,7 @@ _ALL = ("sgd", "adam", *ANCHORED, "lwf", *INTERVALS, "offline")
 STUDIES: dict[str, Study] = {
     "table1": Study(_grid("mnist", SCENARIOS, _ALL), 5),
     "table2": Study(_grid("fashion-mnist", SCENARIOS, _ALL), 5),
-    "table3": Study(_grid("cifar-10", SCENARIOS, ("sgd", *ANCHORED[1:], "lwf", *INTERVALS, "offline")), 5),
+    "table3": Study(_grid("cifar-10", SCENARIOS, ("sgd", *ANCHORED[1:], "lwf", *INTERVALS, "offline")), 5, epochs=75),
     "figure3": Study(
         tuple(
             Plan("fashion-mnist", "domain", "intercontinet-published", f"keep-{keep:g}", {"keep": keep})
