@@ -245,8 +245,11 @@ class _Steps:
 
 
 def _channels_last(images: Tensor) -> Tensor:
-    """The same images, laid out as convolutions are fastest; layers hand that on. [seeds, batch, channels, *size]."""
-    return images.movedim(2, -1).contiguous().movedim(-1, 2)
+    """The same images, laid out as convolutions are fastest; layers hand that on. [seeds, batch, channels, *size].
+
+    A copy even where there is one channel, whose strides are of either order; convolutions take it for channels first.
+    """
+    return images.movedim(2, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 2)
 
 
 Evaluated = tuple[Tensor, Statistics, Callable[[], Sequence[Tensor]]]
