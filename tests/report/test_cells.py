@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from intercontinet.learners.catalogue import METHODS, defaults_of
 from intercontinet.report import record as reader
 from intercontinet.report.cells import completed, difference, newest
-from intercontinet.study.methods import METHODS, defaults_of
 from tests.report.records import record
 
 
@@ -47,11 +47,9 @@ def test_records_of_other_seeds_times_and_machines_are_alike() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_record_has_the_defaults_of_settings_that_are_younger(method: str) -> None:
-    old = completed(parsed(method=method, settings={"keep": 0.5}))
-    if method in ("exact", "intercontinet", "intercontinet-published"):
-        assert old.settings == {**defaults_of(method), "keep": 0.5}, "as in the results store"
-    else:
-        assert old.settings == {"keep": 0.5}
+    old = completed(parsed(method=method, settings={"rate": 0.5}))
+    assert old.settings == {**defaults_of(method), "rate": 0.5}
+    assert {"rate"} != set(old.settings), "every method has settings"
 
 
 @pytest.mark.parametrize("turned", [False, True])

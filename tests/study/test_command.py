@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from intercontinet.errors import InvalidSetting, WriteError
+from intercontinet.learners.catalogue import METHODS
 from intercontinet.study.command import Asked, asked, epochs_of, outcome, present
 from intercontinet.study.config import configure
-from intercontinet.study.methods import METHODS
 from intercontinet.study.store import save_record
 from tests.study.records import finals, record, seed_record
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from intercontinet.errors import InvalidSetting
+from intercontinet.learners.catalogue import METHODS
 from intercontinet.learners.ewc import EWC
 from intercontinet.learners.intercontinet import Hyperrectangles
 from intercontinet.study.config import build_method, configure
-from intercontinet.study.methods import METHODS
 from intercontinet.study.sources import PRESETS, load_preset, read_config, read_preset, read_yaml
 from intercontinet.tasks import SCENARIOS
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from intercontinet.errors import InvalidData
+from intercontinet.learners.catalogue import METHODS
 from intercontinet.study.document import COMMAND, STUDIES, results_document, write_document
 from intercontinet.study.figures import keep_csv, keep_lines, method_csv, method_lines
-from intercontinet.study.methods import METHODS
 from intercontinet.study.store import load_records, save_record
 from intercontinet.study.tradeoff import tradeoff
 from tests.study.records import finals, record, seed_record

@@ -6,6 +6,7 @@ import gc
 import json
 import re
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.errors import InvalidSetting, OutOfMemory, WriteError
 from intercontinet.study import reproduce
+from intercontinet.study.config import settings_of
 from intercontinet.study.reproduce import STUDIES, Plan, Step, Study, named, steps, work_through
 from intercontinet.study.run import Run, complete
 from intercontinet.study.store import cells, load_records
@@ -270,9 +272,18 @@ def test_the_papers_studies_have_its_cells_and_all_of_them_configure(tmp_path: P
 
 @pytest.mark.parametrize("study", [name for name in STUDIES if name != "tiny"])
 def test_records_in_the_repository_are_of_the_plans_as_they_are(study: str) -> None:
-    """One more seed could be added to every cell: its settings are still those that its record was run with."""
+    """One more seed could be added to every cell, and be pooled with those that are there."""
     results = Path(__file__).parents[2] / "results"
-    stored = cells(load_records(results / study))
+    records = load_records(results / study)
+    stored = cells(records)
     planned = {plan.key for plan in STUDIES[study].plans}
     assert stored and stored.keys() <= planned, "a record without a plan"
-    assert len(steps(study, results, 1 + max(len(cell.seeds) for cell in stored.values()), None)) == len(planned)
+    many = 1 + max(len(cell.seeds) for cell in stored.values())
+    todo = steps(study, results, many, None)
+    assert len(todo) == len(planned)
+    for step in todo:
+        if (cell := stored.get(step.plan.key)) is not None:
+            old = cell.records[0]
+            seeds = tuple(replace(old.seeds[0], seed=seed) for seed in step.config.seeds)
+            records.append(replace(old, settings=settings_of(step.config), seeds=seeds, source=f"new/{step.plan.key}"))
+    assert {key: len(cell.seeds) for key, cell in cells(records).items()} == dict.fromkeys(stored, many)

@@ -20,10 +20,10 @@ import intercontinet as icn
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory
 from intercontinet.errors import InvalidSetting
+from intercontinet.learners.catalogue import METHODS
 from intercontinet.learners.method import Lesson, Memory, Method, Nets
 from intercontinet.report.record import parse_record, read_record
 from intercontinet.study.config import Config, configure
-from intercontinet.study.methods import METHODS
 from intercontinet.study.run import Run, complete
 from intercontinet.study.state import State
 from intercontinet.study.store import save_record

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-from intercontinet.learners.exact_settings import ExactSettings
-from intercontinet.learners.settings import Settings
+from intercontinet.learners.catalogue import defaults_of
 from intercontinet.report.record import Record, SeedRecord
 
 _ALIKE = ("key", "settings", "keep", "net", "tasks", "test_examples")
-_GROWING = {"exact": ExactSettings, "intercontinet": Settings, "intercontinet-published": Settings}
 
 
 def completed(record: Record) -> Record:
-    """With the defaults of settings that are younger than the record, which it had without knowing.
-
-    Those of our own learners; no other has had any.
-    """
-    learner = _GROWING.get(record.key.method)
-    defaults = {} if learner is None else asdict(learner())
-    as_in_json = {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
-    return replace(record, settings={**as_in_json, **record.settings})
+    """With the defaults of settings that are younger than the record, which it had without knowing."""
+    return replace(record, settings={**defaults_of(record.key.method), **record.settings})
 
 
 def difference(first: Record, other: Record) -> str | None:

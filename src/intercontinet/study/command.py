@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from intercontinet.errors import InvalidSetting, WriteError
+from intercontinet.learners.catalogue import METHODS, PROMISING
 from intercontinet.report.metrics import overall_accuracy
 from intercontinet.report.paper import yardstick
 from intercontinet.report.record import METHODS as METHOD_NAMES
@@ -21,7 +22,6 @@ from intercontinet.study import guarantee
 from intercontinet.study.config import Config, check_count, configure, epochs_in
 from intercontinet.study.figures import figure3, figure4
 from intercontinet.study.folder import stored_config
-from intercontinet.study.methods import METHODS, PROMISING
 from intercontinet.study.reproduce import chosen
 from intercontinet.study.sources import read_config, read_yaml
 from intercontinet.study.store import cells, load_records

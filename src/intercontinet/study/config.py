@@ -8,13 +8,13 @@ from typing import Any
 
 from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidSetting
+from intercontinet.learners.catalogue import METHODS, PROMISING, Kind, Values, check_type, plain
 from intercontinet.learners.exact_method import ExactMethod
 from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.learners.intercontinet import Hyperrectangles
 from intercontinet.learners.method import Method
 from intercontinet.learners.settings import Settings
 from intercontinet.nets.table import CAPPED
-from intercontinet.study.methods import METHODS, PROMISING, Kind, Values, check_type, plain
 from intercontinet.study.sources import RUN_KEYS, SAME_IMAGES, load_preset, preset_of
 from intercontinet.tasks import SCENARIOS, Scenario
 

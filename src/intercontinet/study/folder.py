@@ -17,8 +17,8 @@ from filelock import FileLock, Timeout
 
 from intercontinet.errors import CertificateError, InvalidData, InvalidSetting, WriteError
 from intercontinet.files import read_header, save_weights, seal, unseal, write_atomically
+from intercontinet.learners.catalogue import defaults_of
 from intercontinet.study.config import Config, configure
-from intercontinet.study.methods import defaults_of
 from intercontinet.study.run import Run
 from intercontinet.study.state import State
 from intercontinet.version import __version__

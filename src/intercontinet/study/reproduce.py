@@ -18,9 +18,9 @@ from intercontinet.complaints import nearest
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory, stream_of_thread
 from intercontinet.errors import InterContiNetError, InvalidSetting, OutOfMemory, memory_gave_out
+from intercontinet.learners.catalogue import Values, defaults_of
 from intercontinet.study.config import Config, check_count, configure, settings_of
 from intercontinet.study.machine import chosen_device
-from intercontinet.study.methods import Values, defaults_of
 from intercontinet.study.run import Run, complete
 from intercontinet.study.store import Cell, CellKey, cells, load_records, save_record
 from intercontinet.tasks import SCENARIOS, Stream, stream

@@ -10,7 +10,7 @@ from typing import Any
 
 from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidSetting
-from intercontinet.study.methods import METHODS, Values, check_type
+from intercontinet.learners.catalogue import METHODS, Values, check_type
 from intercontinet.tasks import SCENARIOS
 
 PRESETS = ("digits", "mnist", "fashion-mnist", "cifar-10", "cifar-100")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from intercontinet.errors import InvalidData, InvalidSetting
+from intercontinet.learners.catalogue import METHODS
 from intercontinet.report.paper import PUBLISHED, Published, yardstick
 from intercontinet.report.record import CellKey, method_place
 from intercontinet.study.config import configure, epochs_in
-from intercontinet.study.methods import METHODS
 from intercontinet.study.store import Cell
 from intercontinet.tasks import SCENARIOS
 
