@@ -200,19 +200,29 @@ def test_a_listener_hears_every_epoch(seeds: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "paused", "heard"),
+    ("weights", "paused", "gone"),
     [((NAN,), False, 1), ((NAN, NAN), False, 1), ((NAN, 1.0), False, 4), ((1.0,), False, 4), ((NAN,), True, 4)],
     ids=["alone", "all", "one of two", "none", "held still, and so not lost"],
 )
-def test_once_every_seed_has_diverged_training_ends(weights: tuple[float, ...], paused: bool, heard: int) -> None:
-    what = replace(phase(epochs=4), pause=lambda means: torch.full(means.shape[:1], paused))
+def test_once_every_seed_has_diverged_epochs_are_told_of_but_not_gone_through(
+    weights: tuple[float, ...], paused: bool, gone: int
+) -> None:
+    steps: list[int] = []
+
+    def counted(*given: Named) -> tuple[Tensor, Statistics]:
+        steps.append(len(epochs))
+        return objective(*given)
+
+    what = phase(epochs=4)
+    what = replace(what, objective=counted, pause=lambda means: torch.full(means.shape[:1], paused))
     seeds = range(len(weights))
     own = {"weight": torch.tensor(weights)[:, None].repeat(1, 50)}
     epochs: list[Progress] = []
     values = train(
         what, torch.stack([start(seed) for seed in seeds]), {}, {"x": X, "y": Y}, own, list(seeds), epochs.append
     )
-    assert [progress.epoch for progress in epochs] == list(range(1, heard + 1))
+    assert [(progress.epoch, progress.epochs) for progress in epochs] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert sorted(set(steps)) == list(range(gone))
     for weight, row in zip(weights, values, strict=True):
         assert bool(row.isnan().all()) == (weight != weight and not paused)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import intercontinet as icn
+from intercontinet.engine.loop import Progress
 from intercontinet.learners.boxes import learn_in_boxes, region_of
 from intercontinet.learners.intercontinet import Hyperrectangles
 from intercontinet.learners.method import Lesson, Memory, Nets
@@ -131,19 +132,26 @@ def test_without_enforcement_the_count_is_what_it_is() -> None:
 def test_where_nothing_can_move_nothing_is_trained_and_the_task_is_counted() -> None:
     method, nets = Hyperrectangles(Settings(keep=0.9, **settings("shared head"))), Nets(net(0), SEEDS)
     weights = torch.stack([parameters_to_vector(net(seed).parameters()).detach() for seed in SEEDS])
-    lesson, heard = tasks("shared head")[0], list[str]()
+    lesson, heard = tasks("shared head")[0], list[Progress]()
     point = {"lower": weights.clone(), "upper": weights.clone()}
     counted = {"certified": torch.zeros(3, 1).long(), "correct": torch.zeros(3, 1).long()}
-    after, memory = method.learn(nets, weights, {**point, **counted}, lesson, lambda p: heard.append(p.phase))
-    assert not heard and all(torch.equal(t, weights) for t in (after, memory["lower"], memory["upper"]))
+    after, memory = method.learn(nets, weights, {**point, **counted}, lesson, heard.append)
+    assert all(torch.equal(t, weights) for t in (after, memory["lower"], memory["upper"]))
+    epochs = [("centres", epoch, 6) for epoch in range(1, 7)] + [("radii", epoch, 3) for epoch in range(1, 4)]
+    assert [(told.phase, told.epoch, told.epochs) for told in heard] == epochs, "as of a task that was trained"
+    assert {told.task for told in heard} == {"0"} and all(told.loss[0] != told.loss[0] for told in heard)
     for row, seed in enumerate(SEEDS):
         right = int((net(seed)(lesson.x)[:, [0, 1]].argmax(1) == lesson.y).sum())
+        certain = int(memory["certified"][row, 1])
         assert memory["correct"][row].tolist() == [0, right]
-        assert 0.9 * right <= int(memory["certified"][row, 1]) <= right
+        assert 0.9 * right <= certain <= right
+        size = len(lesson.x)
+        assert heard[0].statistics[row] == pytest.approx((right / size,))
+        assert heard[-1].statistics[row] == pytest.approx((certain / size, right / size))
+        assert torch.equal(heard[0].parameters[row], weights[row]) and not heard[-1].parameters.any()
     point["lower"][1, 0] -= 1.0  # room for one weight of one seed is enough to learn with
     point["upper"][1, 0] += 1.0
-    moved, _ = method.learn(nets, weights, {**point, **counted}, lesson, lambda p: heard.append(p.phase))
-    assert set(heard) == {"centres", "radii"}
+    moved, _ = method.learn(nets, weights, {**point, **counted}, lesson)
     assert [torch.equal(now, start) for now, start in zip(moved, weights, strict=True)] == [True, False, True]
 
 

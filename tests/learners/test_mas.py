@@ -28,7 +28,10 @@ from tests.tiny import batches, blobs
 @pytest.mark.parametrize("heads", [False, True])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_tasks_in_turn_are_those_of_a_plain_loop(optimizer: str, heads: bool, online: bool) -> None:
-    method, tasks = MAS(optimizer, **QUICKLY, strength=0.2, online=online, decay=0.75), lessons(heads)
+    method, tasks = (
+        MAS(optimizer, **QUICKLY, strength=0.2, online=online, decay=0.75 if online else 1.0),
+        lessons(heads),
+    )
     found = learned_by(method, tasks)
     for row, seed in enumerate(SEEDS):
         values, importance = start(seed), torch.zeros(())

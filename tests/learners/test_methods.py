@@ -51,11 +51,13 @@ def dropping(seed: int = 0) -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 4))
 
 
-def convolutional(seed: int = 0) -> nn.Sequential:
+def seeing(seed: int = 0) -> nn.Sequential:
     torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(3, 4)
-    )
+    return nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 4))
+
+
+def convolutional(seed: int = 0) -> nn.Sequential:
+    return nn.Sequential(nn.Unflatten(1, IMAGE), *seeing(seed))
 
 
 def simple(seed: int = 0) -> nn.Sequential:
@@ -66,13 +68,16 @@ KINDS: dict[str, Callable[[int], nn.Sequential]] = {
     "mlp": simple,
     "dropout": dropping,
     "convolutions": convolutional,
+    "images": seeing,
 }
+IMAGE = (2, 4, 4)  # channels first, as data are; laid out with channels last where they come as images
 
 
 def tasks(kind: str = "mlp", dtype: torch.dtype = torch.float32) -> list[Lesson]:
-    pairs, inputs = [(0, 1), (2, 3)], 16 if kind == "convolutions" else 2
+    pairs, inputs = [(0, 1), (2, 3)], 32 if kind in ("convolutions", "images") else 2
     data = [blobs(labels=pair, seed=k, inputs=inputs) for k, pair in enumerate(pairs)]
-    return [Lesson(f"task {k}", k, x.to(dtype), y, pairs[k]) for k, (x, y) in enumerate(data)]
+    shape = IMAGE if kind == "images" else (inputs,)
+    return [Lesson(f"task {k}", k, x.to(dtype).view(-1, *shape), y, pairs[k]) for k, (x, y) in enumerate(data)]
 
 
 def starts(kind: str = "mlp", seeds: tuple[int, ...] = SEEDS, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -115,6 +120,18 @@ def test_a_seed_alone_learns_as_it_does_beside_others(name: str, kind: str) -> N
                 assert theirs[part].shape[0] == 3, "one row a seed, in memory too"
                 torch.testing.assert_close(tensor[0], theirs[part][row], rtol=rtol, atol=atol)
     assert not torch.allclose(together[1][0][0], together[1][0][1], atol=1e-2)
+
+
+@pytest.mark.parametrize("seeds", [SEEDS, SEEDS[:1]], ids=["three", "one"])
+@pytest.mark.parametrize("name", METHODS)
+def test_images_are_learned_as_the_same_numbers_in_a_row_are(name: str, seeds: tuple[int, ...]) -> None:
+    """How images lie in memory changes the order in which products are added up, and nothing else."""
+    dtype = torch.float32 if name == "intercontinet" else torch.float64
+    rtol, atol = (0.0, 1e-5) if name == "intercontinet" else (1e-7, 1e-8)
+    for images, rows in zip(
+        *(learn(METHODS[name], kind, seeds, dtype) for kind in ("images", "convolutions")), strict=True
+    ):
+        torch.testing.assert_close(bits(*images), bits(*rows), rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -283,6 +300,27 @@ def test_a_rate_that_is_far_too_high_diverges() -> None:
 )
 @pytest.mark.parametrize("kind", [Schedule, Plain, Offline, L2, EWC, MAS, SI, LwF])
 def test_settings_that_make_no_sense_are_refused(kind: type[Schedule], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        kind(**options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (SI, {"damping": 0.0}, "damping is 0.0; it must be a positive number"),
+        (SI, {"damping": float("nan")}, "damping is nan"),
+        (SI, {"limit": -1.0}, "limit is -1.0; it must be zero or more"),
+        (SI, {"limit": float("nan")}, "limit is nan"),
+        (EWC, {"online": True, "decay": -0.5}, "decay is -0.5; it must be zero or more"),
+        (EWC, {"decay": 0.5}, r"decay is 0.5, but only one penalty for all tasks \(online\) decays: leave it out"),
+        (MAS, {"decay": float("inf")}, "decay is inf"),
+        (MAS, {"online": False, "decay": 0.5}, "decay is 0.5, but only one penalty"),
+        (MAS, {"strength": -1.0}, "strength is negative"),
+    ],
+)
+def test_settings_of_single_methods_that_make_no_sense_are_refused(
+    kind: type[Schedule], options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidSetting, match=message):
         kind(**options)
 

@@ -50,8 +50,8 @@ class Phase:
         milestones: Epochs, from 1, after which the learning rate falls to a tenth.
         noise: Whether batches carry "noise", a fresh key [] for each seed and step, for dropout.
         augment: (examples [seeds, batch, ...], keys [seeds]) -> examples.
-        stacked: Whether many seeds go through vmap, or one after the other; on a GPU such nets' products may be rounded
-            to TF32 while they train.
+        stacked: Whether many seeds go through vmap, or one after the other. Where they do not, nets are convolutional:
+            images are laid out as convolutions are fastest, and on a GPU products may be rounded to TF32 in training.
         statistics: How many statistics the objective returns.
     """
 
@@ -124,7 +124,7 @@ def train(
 
     Returns:
         The trained values, [seeds, entries]; the parametrisation decodes them. Where every seed has diverged to NaN,
-        the epochs that are left are not gone through.
+        the epochs that are left are told of, but not gone through: they would change nothing.
     """
     steps = _Steps(phase, trained, fixed, shared, own, keys)
     _run(phase, steps, trained.device, listen)
@@ -132,8 +132,12 @@ def train(
 
 
 def _run(phase: Phase, steps: _Steps, device: torch.device, listen: Listener | None) -> None:
-    take = None
+    take, lost = None, False
     for epoch in range(1, phase.epochs + 1):
+        if lost:
+            if listen is not None:
+                listen(steps.progress(epoch))
+            continue
         steps.begin(epoch)
         if epoch - 1 in phase.milestones:
             steps.optimizer = steps.optimizer.scaled(SLOWER)
@@ -145,8 +149,7 @@ def _run(phase: Phase, steps: _Steps, device: torch.device, listen: Listener | N
             take()
         if listen is not None:
             listen(steps.progress(epoch))
-        if steps.lost():
-            return
+        lost = steps.lost()
 
 
 class _Steps:

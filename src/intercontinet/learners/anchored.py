@@ -10,12 +10,15 @@ is what the next one minimises. Two numbers a weight hold the whole sum, however
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from intercontinet.engine.loop import Listener, train
 from intercontinet.engine.optimizer import Measure, Optimizer
 from intercontinet.engine.parametrisation import Anchored, Identity
+from intercontinet.errors import InvalidSetting
 from intercontinet.learners.method import (
     Lesson,
     Loss,
@@ -27,6 +30,14 @@ from intercontinet.learners.method import (
     objective_of,
     trained,
 )
+
+
+def check_decay(online: bool, decay: float) -> None:
+    """Refuse a decay that makes no sense, or that would do nothing."""
+    if not 0 <= decay < math.inf:
+        raise InvalidSetting(f"decay is {decay}; it must be zero or more")
+    if decay != 1 and not online:
+        raise InvalidSetting(f"decay is {decay}, but only one penalty for all tasks (online) decays: leave it out")
 
 
 def learn_anchored(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intercontinet.engine.layout import Layout
-from intercontinet.engine.loop import Listener, train
+from intercontinet.engine.loop import Listener, Progress, train
 from intercontinet.engine.parametrisation import Parametrisation, Share
 from intercontinet.errors import InvalidSetting
 from intercontinet.floor import certain_examples
@@ -72,7 +73,7 @@ def learn_in_boxes(
     """Learn a task inside the edges, [seeds, entries], and draw them in until it is certain too.
 
     What is held back is the same for all seeds, which learn from the same examples. Where every edge has met the other
-    there is nothing to train, and the task is only counted.
+    there is nothing to train: the task is counted, and its epochs are only told of.
     """
     hear, examples, device = telling(lesson, listen), len(lesson.x), weights.device
     shown = (settings.held_out, settings.unseen, examples, key_of(lesson.index), device, lesson.known)
@@ -84,9 +85,10 @@ def learn_in_boxes(
     labels, index = lesson.labels()
     rows = [nets.layout.unflatten(own) for own in weights]
     correct = torch.stack([right(nets.model, row, lesson.x, labels, index) for row in rows])
-    low, up = lower.clone(), upper.clone()
     if moves:
         low, up = _radii(settings, nets, weights, lower, upper, taught, correct[:, learned], hear)
+    else:
+        low, up = lower.clone(), upper.clone()
     shares = Shares(settings.keep, torch.ones_like(learned), watched, unseen, lesson.known)
     counts = torch.zeros(4, len(rows), dtype=torch.int64, device=device)
     for seed in range(len(rows)):
@@ -96,7 +98,21 @@ def learn_in_boxes(
         )
         low[seed], up[seed] = nets.layout.flatten(region.lower), nets.layout.flatten(region.upper)
     check_nested(weights, (low, up), (lower, upper))
+    if hear is not None and not moves:
+        _tell_counted(settings, weights, counts[0] / examples, correct.double().mean(1), hear)
     return Boxes(weights, low, up, counts[0], correct.sum(1), counts[1], counts[2], counts[3].bool())
+
+
+def _tell_counted(settings: Settings, weights: Tensor, certain: Tensor, right: Tensor, hear: Listener) -> None:
+    """Of a task that was only counted, every epoch is heard of as it would have been, but for a loss."""
+    accuracy, both = ([tuple(row) for row in torch.stack(found, 1).tolist()] for found in ((right,), (certain, right)))
+    none = (math.nan,) * len(weights)
+    for phase, epochs, shares, values in (
+        ("centres", settings.centre_epochs, accuracy, weights),
+        ("radii", settings.radii_epochs, both, torch.zeros_like(weights)),
+    ):
+        for epoch in range(1, epochs + 1):
+            hear(Progress(phase, epoch, epochs, none, tuple(shares), 1.0, values))
 
 
 def _promised(

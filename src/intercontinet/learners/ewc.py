@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intercontinet.engine.loop import Listener
-from intercontinet.learners.anchored import importance, kept, learn_anchored
+from intercontinet.learners.anchored import check_decay, importance, kept, learn_anchored
 from intercontinet.learners.method import Lesson, Memory, Nets, Schedule
 
 
@@ -30,6 +30,10 @@ class EWC(Schedule):
     strength: float = 2048.0
     online: bool = False
     decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_decay(self.online, self.decay)
 
     def learn(
         self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None

@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 
 from intercontinet.engine.loop import Listener
-from intercontinet.learners.anchored import importance, kept, learn_anchored
+from intercontinet.learners.anchored import check_decay, importance, kept, learn_anchored
 from intercontinet.learners.method import Lesson, Memory, Nets, Schedule
 
 
@@ -17,18 +17,24 @@ from intercontinet.learners.method import Lesson, Memory, Nets, Schedule
 class MAS(Schedule):
     r""":math:`\ell(\theta) + \lambda \sum_i \Omega_i (\theta_i - \theta^*_i)^2`, around the latest weights.
 
+    Or a sum of such penalties, one a task, each around the weights that its task ended with.
+
     :math:`\Omega` grows after each task by the absolute gradient of each batch's mean squared output, summed over the
     batches: how much an output would change with the weight, whatever the labels.
 
     Attributes:
         strength: :math:`\lambda`.
-        online: One penalty like that; otherwise each task has its own, around the weights that it ended with.
+        online: One penalty for all tasks, instead of one a task.
         decay: What the old :math:`\Omega` is multiplied by before the new one is added, online.
     """
 
     strength: float = 1.0
     online: bool = True
     decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_decay(self.online, self.decay)
 
     def learn(
         self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from intercontinet.engine.loop import Listener
 from intercontinet.engine.optimizer import PathIntegral
+from intercontinet.errors import InvalidSetting
 from intercontinet.learners.anchored import learn_anchored, only_here
 from intercontinet.learners.method import Lesson, Memory, Nets, Schedule
 
@@ -37,6 +39,13 @@ class SI(Schedule):
     strength: float = 2048.0
     damping: float = 1e-7
     limit: float = 0.001
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.damping < math.inf:
+            raise InvalidSetting(f"damping is {self.damping}; it must be a positive number")
+        if not self.limit >= 0:
+            raise InvalidSetting(f"limit is {self.limit}; it must be zero or more")
 
     def learn(
         self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None

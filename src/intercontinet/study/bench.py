@@ -263,7 +263,7 @@ def exact(device: torch.device, say: Say) -> dict[str, Any]:
 
     def seconds(method: str) -> float:
         began = _now(device)
-        run = Run(configure(DATASET, "class", method, seeds=(0,), epochs=None), device.type, say, tasks=tasks)
+        run = Run(configure(DATASET, "class", method, seeds=(0,)), device.type, say, tasks=tasks)
         built = _now(device) - began
         return built + run.advance(run.begin()).seconds
 

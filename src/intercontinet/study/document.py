@@ -75,7 +75,7 @@ def results_document(results: Path) -> str:
     parts.append("## How to read the tables\n\n" + "\n".join(f"- {line}" for line in _LEGEND))
     for study, title in STUDIES.items():
         pooled = found[study]
-        parts.append(f"## {title}\n\n`{_command(study, pooled)}`{_more_seeds(study, pooled)}")
+        parts.append(f"## {title}\n\n`{_command(study, pooled)}`{_more_seeds(pooled)}")
         notes = _notes(results / study)
         if not pooled:
             parts.append("Not run yet.")
@@ -127,7 +127,7 @@ def _command(study: str, pooled: Mapping[CellKey, Cell]) -> str:
     return f"intercontinet reproduce {study}" + (f" --seeds {fewest}" if few else "")
 
 
-def _more_seeds(study: str, pooled: Mapping[CellKey, Cell]) -> str:
+def _more_seeds(pooled: Mapping[CellKey, Cell]) -> str:
     """What cells come from that have more seeds than those with the fewest."""
     more = sorted(set(_seeds_of(pooled)))[1:]
     if not more:

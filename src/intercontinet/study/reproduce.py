@@ -58,6 +58,7 @@ class Study:
         seeds: How many it takes.
         curves: Whether curves are drawn from it.
         epochs: Of a task, where ours are fewer than the paper's.
+        argue: With how many examples of every task its promise is argued with; 0 for not at all.
     """
 
     plans: tuple[Plan, ...]
