@@ -91,7 +91,8 @@ def test_a_run_is_shown_whole(tmp_path: Path) -> None:
     for words in (
         "InterContiNet, enforced", "mnist, task-incremental, 5 tasks one after another, mlp-400-400, 2 seeds",
         "Accuracy on every task, after every task", "Floors against accuracy", "Seeds", "Region size over time",
-        "Sum of radii", "Dead weights", "Training", "Accuracy", "Loss", "Settings", "head per-task", "rate 0.1",
+        "Sum of radii", "Log-volume", "Dead weights", "Training", "Accuracy", "Loss",
+        "Settings", "head per-task", "rate 0.1",
         "Versions and hardware", "torch 2.9.0", "name NVIDIA H200", "memory gib 128.0", "commit f34dd4f",
         "1 min 15 s", "forgetting 1.3% ± 0.1", "lowest floor 90.4%", "-1.2%", "+0.4%", "5 of 5",
         "All 10 floors are as high as promised: at least 90% of the accuracy",
@@ -216,7 +217,7 @@ def test_curves_leave_out_a_line_still_being_written_and_numbers_that_are_none(t
         file.write('{"event": "epo')
     page = Page(write_page(folder))
     assert "Epoch by epoch" in page.text
-    assert page.source.count("<polyline") == 2 + 1 + 5 + 2  # sizes, accuracy, certified of five tasks, loss with a gap
+    assert page.source.count("<polyline") == 3 + 1 + 5 + 2  # sizes, accuracy, certified of five tasks, loss with a gap
 
 
 def test_without_metrics_there_are_no_curves(tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ def test_a_record_is_read_whole(tmp_path: Path) -> None:
     for seed, stored in zip(found.seeds, content["seeds"], strict=True):
         assert [list(row) for row in seed.accuracy_matrix] == stored["accuracy_matrix"]
         assert [vars(floor) for floor in seed.floors] == [{**NOTHING_MORE, **floor} for floor in stored["floors"]]
-        assert seed.region == tuple(Room(size["sum_of_radii"], size["dead"]) for size in stored["region"])
+        assert seed.region == tuple(
+            Room(size["sum_of_radii"], size["log_volume"], size["dead"]) for size in stored["region"]
+        )
         assert seed.curve == ()
         for name in ("seed", "seconds", "average_accuracy", "forgetting", "backward_transfer", "forward_transfer"):
             assert getattr(seed, name) == stored[name]
@@ -188,9 +190,15 @@ def _unseen(certified: object, total: object, floor: object) -> Damage:
         ),
         (_in_seed(initial_accuracy=[0.5]), ": there are 1 accuracies for 5 tasks"),
         (_in_seed(negative_flips=[0.0] * 6), ": negative_flips or region are not 5"),
-        (_in_seed(region=[{"sum_of_radii": 1.0, "dead": 0.0}]), ": negative_flips or region are not 5"),
+        (
+            _in_seed(region=[{"sum_of_radii": 1.0, "log_volume": -1.0, "dead": 0.0}]),
+            ": negative_flips or region are not 5",
+        ),
         (_in_seed(region=None), r"\.region is None and should be a list"),
-        (_in_seed(region=[{"sum_of_radii": 1.0, "dead": 2}]), r"\.region\.0\.dead is 2 and should be"),
+        (
+            _in_seed(region=[{"sum_of_radii": 1.0, "log_volume": -1.0, "dead": 2}]),
+            r"\.region\.0\.dead is 2 and should be",
+        ),
         (_in_seed(average_accuracy="high"), r"\.average_accuracy is 'high' and should be a number"),
         (_in_seed(average_accuracy=None), ": average_accuracy is None with 5 rows"),
         (_in_seed(curve="up"), r"\.curve is 'up' and should be a list"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,26 @@ def test_files_of_another_data_set_are_refused(
     (tiny_mnist / "train-labels-idx1-ubyte").write_bytes(idx(labels.astype(np.uint8)))
     with pytest.raises(InvalidData, match=r"the training files of mnist .* these are other files"):
         image_set("mnist")
+
+
+def test_a_cifar_file_that_lacks_whole_records_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = IMAGE_SETS["cifar-10"]
+    monkeypatch.setitem(IMAGE_SETS, "cifar-10", replace(known, train=10, test=2))
+    place = folder / known.folder
+    place.mkdir(parents=True)
+    for file in known.files:
+        (place / file).write_bytes(bytes(2 * 3073))
+    (x, y), (_, y_test) = image_set("cifar-10")
+    assert x.shape == (10, 3, 32, 32) and len(y) == 10 and len(y_test) == 2
+    (place / "data_batch_3.bin").write_bytes(bytes(3073))
+    with pytest.raises(
+        InvalidData, match=r"data_batch_3\.bin holds 1 images, and others of its set 2: it is cut short"
+    ):
+        image_set("cifar-10")
+    for file in known.files:
+        (place / file).write_bytes(bytes(3073))
+    with pytest.raises(InvalidData, match=r"expected 10 images .* these are cut short, or other files"):
+        image_set("cifar-10")
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -257,13 +257,20 @@ class Run:
 
     @property
     def sizes(self) -> list[str]:
-        """Sum of radii, and share of weights that can no longer move, after each task; nothing without a region."""
+        """Sum of radii, log-volume, and share of weights that can no longer move, after each task; nothing without a
+        region."""
         seeds = [seed.region for seed in self.seeds if seed.region]
         tasks = self.tasks[: max(map(len, seeds), default=0)]
         radii = Line.over_seeds("sum of radii", [[room.sum_of_radii for room in region] for region in seeds])
+        volume = Line.over_seeds("log-volume", [[room.log_volume for room in region] for region in seeds])
         dead = Line.over_seeds("dead weights", [[room.dead for room in region] for region in seeds])
-        titles = "Sum of radii after each task", "Share of dead weights after each task"
-        return [lines([radii], tasks, titles[0]), lines([dead], tasks, titles[1], shares=True)] if seeds else []
+        if not seeds:
+            return []
+        return [
+            lines([radii], tasks, "Sum of radii after each task"),
+            lines([volume], tasks, "Log-volume after each task"),
+            lines([dead], tasks, "Share of dead weights after each task", shares=True),
+        ]
 
     @property
     def curves(self) -> list[str]:

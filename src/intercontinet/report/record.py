@@ -86,6 +86,7 @@ class Room:
     """How large the region was after a task; ``dead`` is the share of weights that could no longer move."""
 
     sum_of_radii: float
+    log_volume: float
     dead: float
 
 
@@ -285,9 +286,13 @@ def _seed(part: Part) -> SeedRecord:
         forward_transfer=part.maybe("forward_transfer", -1, 1),
         negative_flips=part.shares("negative_flips"),
         floors=tuple(map(_floor, part.objects("floors"))),
-        region=tuple(Room(it.number("sum_of_radii", 0), it.number("dead", 0, 1)) for it in part.objects("region")),
+        region=tuple(map(_room, part.objects("region"))),
         curve=tuple(map(_point, part.objects("curve"))) if "curve" in part.content else (),
     )
+
+
+def _room(part: Part) -> Room:
+    return Room(part.number("sum_of_radii", 0), part.number("log_volume"), part.number("dead", 0, 1))
 
 
 def _floor(part: Part) -> Floor:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from intercontinet.complaints import nearest
-from intercontinet.errors import InvalidSetting
-from intercontinet.tasks.formats import Bytes, read_cifar, read_idx
+from intercontinet.errors import InvalidData, InvalidSetting
+from intercontinet.tasks.formats import AFRESH, Bytes, read_cifar, read_idx
 
 Part = tuple[Bytes, Bytes]
 
@@ -97,7 +97,11 @@ def _read_idx_set(paths: list[Path]) -> tuple[Part, Part]:
 
 
 def _read_cifar_10(paths: list[Path]) -> tuple[Part, Part]:
-    *batches, test = (read_cifar(path, labels=1) for path in paths)
+    *batches, test = parts = [read_cifar(path, labels=1) for path in paths]
+    most = max(len(y) for _, y in parts)  # all hold as many
+    for path, (_, y) in zip(paths, parts, strict=True):
+        if len(y) < most:
+            raise InvalidData(f"{path} holds {len(y)} images, and others of its set {most}: it is cut short. {AFRESH}")
     return (np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])), test
 
 

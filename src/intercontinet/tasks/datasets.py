@@ -92,7 +92,8 @@ def _examples(name: str, kind: str, part: Part, count: int) -> Pair:
         raise InvalidData(
             f"the {kind} files of {name} in {known.place} hold images {images.shape} and labels {labels.shape} up to "
             f"{labels.max(initial=0)}; expected {count} images {known.shape} and labels up to {known.classes - 1}: "
-            "these are other files. Delete them, and the official ones are downloaded"
+            f"these are {'cut short, or ' if len(images) < count else ''}other files. Delete them, and the official "
+            "ones are downloaded"
         )
     x = torch.from_numpy(images.astype(np.float32)).div_(255)
     return x, torch.from_numpy(labels.astype(np.int64))

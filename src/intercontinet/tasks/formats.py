@@ -14,7 +14,7 @@ from intercontinet.errors import InvalidData
 Bytes = NDArray[np.uint8]
 _UNSIGNED_BYTE = 0x08
 _PIXELS = 3 * 32 * 32
-_AFRESH = "Delete it, and it is downloaded afresh"
+AFRESH = "Delete it, and it is downloaded afresh"
 
 
 def read_idx(path: Path) -> Bytes:
@@ -26,12 +26,12 @@ def read_idx(path: Path) -> Bytes:
     content = _content(path)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTE or not content[3]:
         number = content[:4].hex() or "missing"
-        raise InvalidData(f"{path} is no idx file of bytes: its magic number is {number}. {_AFRESH}")
+        raise InvalidData(f"{path} is no idx file of bytes: its magic number is {number}. {AFRESH}")
     start = 4 + 4 * content[3]
     sizes = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
     wanted = start + int(np.prod(sizes, dtype=object))
     if len(content) != wanted:
-        raise InvalidData(f"{path} holds {len(content)} bytes where {wanted} belong. {_AFRESH}")
+        raise InvalidData(f"{path} holds {len(content)} bytes where {wanted} belong. {AFRESH}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(sizes)
 
 
@@ -51,7 +51,7 @@ def read_cifar(path: Path, labels: int) -> tuple[Bytes, Bytes]:
     content = _content(path)
     record = labels + _PIXELS
     if not content or len(content) % record:
-        raise InvalidData(f"{path} holds {len(content)} bytes, not a whole number of {record}-byte records. {_AFRESH}")
+        raise InvalidData(f"{path} holds {len(content)} bytes, not a whole number of {record}-byte records. {AFRESH}")
     table = np.frombuffer(content, np.uint8).reshape(-1, record)
     return table[:, labels:].reshape(-1, 3, 32, 32), table[:, labels - 1]
 
@@ -61,6 +61,6 @@ def _content(path: Path) -> bytes:
         content = path.read_bytes()
         return gzip.decompress(content) if path.suffix == ".gz" else content
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InvalidData(f"{path} is cut short or damaged: {error}. {_AFRESH}") from error
+        raise InvalidData(f"{path} is cut short or damaged: {error}. {AFRESH}") from error
     except OSError as error:
         raise InvalidData(f"cannot read {path}: {error.strerror or error}") from error
