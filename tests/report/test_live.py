@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 import torch
 from rich.console import Console
 
-from intercontinet.engine.loop import Progress
+from intercontinet.engine.loop import LEARNED, Progress
 from intercontinet.report.live import Live
 
 
 def heard(task: str = "0/1", phase: str = "train", epoch: int = 1, epochs: int = 2) -> Progress:
     own = (0.25, 0.75) if phase == "radii" else (0.75,)
     return Progress(phase, epoch, epochs, (0.5, 0.5), (own, own), 0.0, torch.zeros(2, 3), task)
+
+
+def learned(task: str = "0/1") -> Progress:
+    return replace(heard(task, "radii", epochs=1), phase=LEARNED)
 
 
 def console(terminal: bool) -> tuple[Console, io.StringIO]:
@@ -29,7 +34,7 @@ def test_on_a_terminal_everything_is_in_one_bar() -> None:
         listen(heard("2/3", "radii"))
         live._bars.refresh()
     text = file.getvalue()
-    for word in ("mnist/task/ewc", "task 2/3", "radii 1/2", "accuracy 75%", "certain 25%", "left", "-:--:--"):
+    for word in ("mnist/task/ewc", "task 2/3", "radii 1/2", "accuracy 75%", "certain so far 25%", "left", "-:--:--"):
         assert word in text
 
 
@@ -37,11 +42,17 @@ def test_elsewhere_there_is_a_line_a_phase() -> None:
     screen, file = console(terminal=False)
     with Live(screen) as live:
         listen = live.listener("digits/task/intercontinet", 1, 3)
-        for progress in (heard(phase="centres"), heard(phase="centres", epoch=2), heard(phase="radii", epochs=1)):
+        for progress in (
+            heard(phase="centres"),
+            heard(phase="centres", epoch=2),
+            heard(phase="radii", epochs=1),
+            learned(),
+        ):
             listen(progress)
     assert file.getvalue().splitlines() == [
         "digits/task/intercontinet: task 0/1, centres 2/2, accuracy 75%",
-        "digits/task/intercontinet: task 0/1, radii 1/1, accuracy 75%, certain 25%",
+        "digits/task/intercontinet: task 0/1, radii 1/1, accuracy 75%, certain so far 25%",
+        "digits/task/intercontinet: task 0/1, learned, accuracy 75%, certain 25%",
     ]
 
 
@@ -69,7 +80,9 @@ def test_the_bar_knows_how_far_it_is_over_tasks_and_phases() -> None:
         for progress in (heard(task, "centres"), heard(task, "centres", 2), heard(task, "radii", epochs=1)):
             listen(progress)
             found += completed(live)
-    assert found == [1, 2, 3, 4, 5, 6]
+        listen(learned(task))
+        found += completed(live)
+    assert found == [1, 2, 3, 3, 4, 5, 6, 6]
     assert not live._bars.tasks[0].visible, "a bar that is full goes"
 
 

@@ -222,6 +222,24 @@ def test_lines_are_one_an_epoch_and_one_a_task() -> None:
         assert all(("certified" in line) == (line.get("phase") == "radii") for line in lines)
 
 
+def test_what_is_certain_in_the_end_is_heard_of_last() -> None:
+    """After the promise was made true: during the radii phase less is certain, or more."""
+    heard: list[Progress] = []
+    run = running(tiny("intercontinet", epochs=3))
+    state = states_of(run, heard.append)[-1]
+    told = [progress for progress in heard if progress.phase == "learned"]
+    assert [progress.task for progress in told] == list(run.stream.names)
+    for row, lines in enumerate(state.lines):
+        floors = [line["floor"] for line in lines if line["event"] == "task"]
+        for progress, floor in zip(told, floors, strict=True):
+            certain, right = progress.statistics[row]
+            counts = certain * floor["total"], right * floor["total"]
+            assert counts == pytest.approx((floor["certified"], floor["correct"]))
+    nothing: list[Progress] = []
+    states_of(running(tiny("ewc")), nothing.append)
+    assert {progress.phase for progress in nothing} == {"train"}, "nothing is promised"
+
+
 # Curves.
 
 
@@ -240,7 +258,7 @@ def test_curves_end_each_task_where_the_record_stands(settings: dict[str, Any]) 
         (task, phase, epoch) for task in (0, 1) for phase, epochs in (("centres", 3), ("radii", 1))
         for epoch in range(1, epochs + 1)
     ]  # fmt: skip
-    assert len(points) == len(heard)
+    assert heard == [*[point["phase"] for point in points[:4]], "learned"] * 2
     for task, (row, size) in enumerate(zip(seed["accuracy_matrix"], seed["region"], strict=True)):
         last = points[4 * task + 3]
         assert (last["current"], last["first"]) == pytest.approx((row[task], row[0]))

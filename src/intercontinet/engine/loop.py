@@ -100,6 +100,7 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
+LEARNED = "learned"  # the phase after the last, which no epoch belongs to
 
 
 def train(

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from intercontinet.engine.loop import Listener
+from intercontinet.engine.loop import LEARNED, Listener
 from intercontinet.engine.loop import Progress as Heard
 
 ROOMY = 110  # columns of a terminal that has room for a bar beside what matters more
@@ -71,11 +71,12 @@ class Live:
             if heard.task not in tasks:
                 tasks.append(heard.task)
             radii = heard.phase.endswith("radii")  # before which may stand whose they are
-            before = (done + len(tasks) - 1) * epochs + (epochs - heard.epochs if radii else 0)
-            certain = f", certain {heard.mean(0):.0%}" if len(heard.statistics[0]) > 1 else ""
-            note = (
-                f"task {heard.task}, {heard.phase} {heard.epoch}/{heard.epochs}, accuracy {heard.mean(-1):.0%}{certain}"
-            )
+            learned = heard.phase == LEARNED
+            before = (done + len(tasks) - 1) * epochs + (epochs - heard.epochs if radii or learned else 0)
+            place = LEARNED if learned else f"{heard.phase} {heard.epoch}/{heard.epochs}"
+            word = "certain so far" if radii else "certain"
+            certain = f", {word} {heard.mean(0):.0%}" if len(heard.statistics[0]) > 1 else ""
+            note = f"task {heard.task}, {place}, accuracy {heard.mean(-1):.0%}{certain}"
             completed = before + heard.epoch  # not counted on: where memory is short, seeds take turns at a task
             self._bars.update(row, completed=completed, visible=completed < total, note=note)
             if not self._console.is_terminal and (heard.epoch == heard.epochs or time.monotonic() - told >= QUIET):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from intercontinet.certificate import Certificate
 from intercontinet.data import digests, fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
-from intercontinet.engine.loop import Listener, Progress
+from intercontinet.engine.loop import LEARNED, Listener, Progress
 from intercontinet.engine.record import give_back_memory
 from intercontinet.errors import InvalidSetting, OutOfMemory, memory_gave_out
 from intercontinet.floor import TaskFloor
@@ -99,7 +100,8 @@ class Run:
     def advance(self, state: State, listen: Listener | None = None) -> State:
         """The state after one more task; the one given is left as it is.
 
-        Where seeds take turns, the phase that ``listen`` hears of says whose turn it is: "seed 3, learning".
+        Where seeds take turns, the phase that ``listen`` hears of says whose turn it is: "seed 3, learning". Where a
+        promise was made true after training, ``listen`` hears of that too, as a last phase, "learned".
         """
         lesson, names, learned = self._lesson(state.done)
         known, past = Past(state.digests, whole=True, asked=self._holds_back).given(lesson.x)
@@ -154,6 +156,8 @@ class Run:
                 }
             )
         self._tell_not_kept([line[-1] for line in lines])
+        if listen is not None and isinstance(self.method, Hyperrectangles):
+            listen(_learned([line[-1] for line in lines], weights))
         state = replace(
             state,
             weights=weights,
@@ -377,6 +381,13 @@ class _Curve:
             self._accuracy[row] = (now[0], now[1])
         current, first = self._accuracy[row]
         return {"current": current, "first": first, "sum_of_radii": self._radii[row]}
+
+
+def _learned(lines: Sequence[Line], weights: Tensor) -> Progress:
+    """What a listener hears once a promise was made true: what is certain now, and accuracy, of the training set."""
+    floors = [line["floor"] for line in lines]
+    shares = tuple((floor["certified"] / floor["total"], floor["correct"] / floor["total"]) for floor in floors)
+    return Progress(LEARNED, 1, 1, (math.nan,) * len(lines), shares, 0.0, weights, lines[0]["task"])
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
