@@ -331,7 +331,7 @@ def data_get(
 def bench(
     rounds: Annotated[int, typer.Option(help="How often everything is measured in turn; medians are taken.")] = 15,
     convolutional: Annotated[
-        bool, typer.Option("--convolutional", help="Measure a small convolutional net too.")
+        bool, typer.Option("--convolutional", help="Measure a small convolutional net too, and several seeds of it.")
     ] = False,
     stream: Annotated[
         bool, typer.Option("--stream", help="Time 100 tasks of permuted MNIST, and count what the learner holds.")
@@ -342,7 +342,7 @@ def bench(
     exact: Annotated[
         bool, typer.Option("--exact", help="Time one task of Split MNIST: the exact learner beside the paper's.")
     ] = False,
-    device: Annotated[str, typer.Option(help="For --stream, --tables and --exact: auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="For all but steps: auto, cpu or cuda.")] = "auto",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
     """Measure steps and certification as multiples of a plain PyTorch step of the same net, in one run."""
@@ -357,7 +357,7 @@ def bench(
     at = chosen_device(device)
     tables_on = device_for_tables(device) if tables else None
     places = (at if stream else None, tables_on, at if exact else None)
-    figures = measured(rounds, typer.echo, convolutional, *places)
+    figures = measured(rounds, typer.echo, at if convolutional else None, *places)
     if json_file is not None:
         write_atomically(json_file, (json.dumps(figures, indent=1) + "\n").encode())
         typer.echo(f"Wrote {json_file}")

@@ -59,13 +59,19 @@ def test_all_figures_are_there_and_positive() -> None:
     said: list[str] = []
     assert "convolutional" not in bench.measured(1, said.append)
     said.clear()
-    figures = bench.measured(1, said.append, convolutional=True)
+    figures = bench.measured(1, said.append, convolutional_on=CPU)
     assert set(figures) == {*RATIOS, "plain_ms", "convolutional", "rounds", "hardware", "versions"}
-    assert set(figures["convolutional"]) == {*RATIOS, "plain_ms"}
+    assert set(figures["convolutional"]) == {*RATIOS, "plain_ms", "apart_ratio"}
+    assert figures["convolutional"]["apart_ratio"] > 0
     for ours in (figures, figures["convolutional"]):
         assert all(ours[name] > 0 for name in (*RATIOS, "plain_ms"))
     assert figures["rounds"] == 1
-    assert len(said) == 7 and "784-400-400-10: plain step" in said[3] and said[1].strip() == "warming up"
+    assert (
+        len(said) == 8
+        and said[-1].startswith("3 seeds of it on ")
+        and "784-400-400-10: plain step" in said[3]
+        and said[1].strip() == "warming up"
+    )
 
 
 def test_ratios_are_medians_of_rounds_after_a_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:

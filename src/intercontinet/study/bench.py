@@ -8,6 +8,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,13 @@ TASKS, EXAMPLES, TEN = 100, 1000, 10  # of the long stream; its times are told b
 LONG = Settings(keep=0.8, rate=0.1, radii_rate=100.0, centre_epochs=3, radii_epochs=1)
 DATASET, TABLE, EPOCHS, LEFT_OUT = "mnist", "table1", 30, "intercontinet-published"
 TURNS = 3  # of whole tasks
+SEEDS = 3  # of the convolutional net
 
 
 def measured(
     rounds: int,
     say: Say,
-    convolutional: bool = False,
+    convolutional_on: torch.device | None = None,
     stream_on: torch.device | None = None,
     tables_on: torch.device | None = None,
     exact_on: torch.device | None = None,
@@ -58,15 +60,16 @@ def measured(
     Args:
         rounds: How often.
         say: Told what is going on, in lines.
-        convolutional: Whether to measure a small convolutional net too.
+        convolutional_on: Where to train several seeds of a small convolutional net, see :func:`side_by_side`, besides
+            measuring it on the CPU; None for neither.
         stream_on: Where to learn a long stream, see :func:`long_stream`; None for nowhere.
         tables_on: Where to run Table 1, see :func:`tables`; None for nowhere.
         exact_on: Where to set the exact learner beside the paper's, see :func:`exact`; None for nowhere.
 
     Returns:
         "centre_ratio", "clamped_ratio" (centres with shift="clamped"), "radii_ratio", "certify_ratio", "naive_ratio",
-        the plain step in milliseconds, the same of the convolutional net under "convolutional", the others' under
-        "stream", "tables" and "exact", machine and versions.
+        the plain step in milliseconds, the same of the convolutional net under "convolutional", with what
+        :func:`side_by_side` found, the others' under "stream", "tables" and "exact", machine and versions.
     """
     if rounds < 1:
         raise InvalidSetting(f"rounds is {rounds}: measure at least once")
@@ -76,11 +79,9 @@ def measured(
     hardware, versions = machine.hardware(torch.device("cpu")), machine.versions()
     say(f"{hardware['name']}, {hardware['threads']} threads, torch {versions['torch']}, batches of {BATCH}")
     found: dict[str, dict[str, float]] = {}
-    nets = {"784-400-400-10": _mlp()} | ({"small convolutional net": _convolutional()} if convolutional else {})
+    nets = {"784-400-400-10": _mlp()} | ({"small convolutional net": _convolutional()} if convolutional_on else {})
     for name, (net, shape) in nets.items():
-        generator = torch.Generator().manual_seed(0)
-        x = torch.rand(BATCH * STEPS, *shape, generator=generator)
-        y = torch.randint(10, (len(x),), generator=generator)
+        x, y = _examples(shape)
         found[name] = _ratios(_contenders(net, x, y), rounds, say)
         ratios = ", ".join(f"{key} {value:.2f}x" for key, value in found[name].items() if key != "plain_ms")
         say(f"{name}: plain step {found[name]['plain_ms']:.2f} ms; {ratios}")
@@ -90,7 +91,7 @@ def measured(
     )
     return {
         **ours,
-        **({"convolutional": others[0]} if others else {}),
+        **({"convolutional": others[0] | side_by_side(convolutional_on, rounds, say)} if convolutional_on else {}),
         **more,
         "rounds": rounds,
         "hardware": hardware,
@@ -109,6 +110,12 @@ def _convolutional() -> tuple[nn.Sequential, tuple[int, ...]]:
         nn.Flatten(), nn.Linear(32 * 49, 100), nn.ReLU(), nn.Linear(100, 10),
     )  # fmt: skip
     return net, (1, 28, 28)
+
+
+def _examples(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(BATCH * STEPS, *shape, generator=generator)
+    return x, torch.randint(10, (len(x),), generator=generator)
 
 
 def _contenders(net: nn.Sequential, x: Tensor, y: Tensor) -> dict[str, Callable[[], object]]:
@@ -167,6 +174,30 @@ def _ratios(calls: dict[str, Callable[[], object]], rounds: int, say: Say) -> di
     medians = {name: statistics.median(own) for name, own in ratios.items()}
     medians["certify"] *= STEPS / CERTIFIED
     return {**medians, "plain_ms": statistics.median(plains) / STEPS * 1000}
+
+
+def side_by_side(device: torch.device, rounds: int, say: Say) -> dict[str, float]:
+    """Seeds of the small convolutional net trained one after the other, and all in one stack, in turn.
+
+    Returns:
+        "apart_ratio": median of the rounds' ratios, seconds one after the other over seconds stacked.
+    """
+    net, shape = _convolutional()
+    nets = Nets(net.to(device), tuple(range(SEEDS)))
+    x, y = (part.to(device) for part in _examples(shape))
+    start = nets.layout.flatten({name: p.detach() for name, p in net.named_parameters()}).repeat(SEEDS, 1)
+    phase = nets.phase("naive", cross_entropy(nets.network, None), Plan(SGD(RATE), 1, BATCH))
+
+    def seconds(stacked: bool) -> float:
+        began = _now(device)
+        train(replace(phase, stacked=stacked), start, {}, {"x": x, "y": y}, {}, nets.keys(0))
+        return _now(device) - began
+
+    turns = [(seconds(False), seconds(True)) for _ in range(rounds + 1)][1:]  # the first warms up
+    ratio = statistics.median(apart / stacked for apart, stacked in turns)
+    name = machine.hardware(device)["name"]
+    say(f"{SEEDS} seeds of it on {name}, one after the other: {ratio:.2f}x the time of one stack")
+    return {"apart_ratio": ratio}
 
 
 def _seconds(call: Callable[[], object]) -> float:
