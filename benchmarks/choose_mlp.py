@@ -26,7 +26,7 @@ from intercontinet.inference import right
 from intercontinet.learners.method import Lesson, Memory, Nets
 from intercontinet.nets import build_net
 from intercontinet.study.config import build_method, configure
-from intercontinet.study.reproduce import VOLUME
+from intercontinet.study.studies import VOLUME
 from intercontinet.tasks import Stream, stream
 
 JOINT: dict[str, Any] = {"margins": "joint"}

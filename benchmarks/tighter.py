@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import intercontinet as icn
 from intercontinet.nets import build_net
-from intercontinet.study.reproduce import VOLUME
+from intercontinet.study.studies import VOLUME
 from intercontinet.tasks import stream
 
 LAYERS = ("1", "3", "5")  # the linear ones

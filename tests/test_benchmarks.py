@@ -152,7 +152,7 @@ def test_tighter(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     script = importlib.import_module("tighter")
     monkeypatch.setattr(
-        "intercontinet.study.reproduce.VOLUME", {"centre_epochs": 2, "radii_epochs": 2, "margins": "joint"}
+        "intercontinet.study.studies.VOLUME", {"centre_epochs": 2, "radii_epochs": 2, "margins": "joint"}
     )
     said = bench("tighter", "digits", "--examples", 60)
     assert said.count("| as it is |") == said.count("| let out |") == 5 and said.count(": accuracy") == 2

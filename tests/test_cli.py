@@ -22,9 +22,9 @@ from intercontinet import cli
 from intercontinet.errors import InvalidData
 from intercontinet.files import save_weights
 from intercontinet.study.folder import held
-from intercontinet.study.reproduce import STUDIES, Plan, Study
 from intercontinet.study.run import Run
 from intercontinet.study.store import save_record
+from intercontinet.study.studies import STUDIES, Plan, Study
 from intercontinet.study.tables import TABLES
 from tests.conftest import Call
 from tests.study.records import record

@@ -222,7 +222,7 @@ def run(
 @app.command()
 def reproduce(
     study: Annotated[
-        str, typer.Argument(help="table1 to 3, figure3, figure4, guarantee, tradeoff; or docs, for docs/.")
+        str, typer.Argument(help="table1 to 3, figure3, figure4, guarantee, trials, tradeoff; or docs, for docs/.")
     ],
     seeds: Annotated[
         int | None, typer.Option(help="Seeds a cell should have; the study's own number by default.")
@@ -252,7 +252,8 @@ def reproduce(
     from intercontinet.study.command import epochs_of, present
     from intercontinet.study.document import write_document
     from intercontinet.study.machine import chosen_device
-    from intercontinet.study.reproduce import chosen, steps, work_through
+    from intercontinet.study.reproduce import steps, work_through
+    from intercontinet.study.studies import chosen
 
     console = console_for_pages()
     if study == "docs":

@@ -18,9 +18,9 @@ from intercontinet.learners.method import Lesson
 from intercontinet.nets import mlp
 from intercontinet.study import bench
 from intercontinet.study.config import Config
-from intercontinet.study.reproduce import STUDIES, Plan, Study
 from intercontinet.study.run import Run
 from intercontinet.study.state import State
+from intercontinet.study.studies import STUDIES, Plan, Study
 from intercontinet.tasks import Scenario, Stream, stream
 
 RATIOS = {"naive_ratio", "centre_ratio", "clamped_ratio", "radii_ratio", "certify_ratio"}

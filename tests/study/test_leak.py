@@ -19,9 +19,9 @@ from torch import Tensor
 from intercontinet.learners.exact import parts_of
 from intercontinet.learners.exact_settings import ExactSettings
 from intercontinet.study.config import Config, configure
-from intercontinet.study.reproduce import VOLUME
 from intercontinet.study.run import Run
 from intercontinet.study.state import State
+from intercontinet.study.studies import VOLUME
 from intercontinet.tasks import SCENARIOS, Scenario, Stream, Task, stream
 from tests.tiny import Pair, same
 

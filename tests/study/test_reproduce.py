@@ -17,9 +17,10 @@ from intercontinet.engine.loop import Listener, Progress
 from intercontinet.errors import InvalidSetting, OutOfMemory, WriteError
 from intercontinet.study import reproduce
 from intercontinet.study.config import settings_of
-from intercontinet.study.reproduce import STUDIES, Plan, Step, Study, named, steps, work_through
+from intercontinet.study.reproduce import Step, steps, work_through
 from intercontinet.study.run import Run, complete
 from intercontinet.study.store import cells, load_records
+from intercontinet.study.studies import KEEPS, STUDIES, Plan, Study, named
 
 KEPT = {"keep": 0.5}
 TINY = Study(
@@ -267,7 +268,7 @@ def test_the_papers_studies_have_its_cells_and_all_of_them_configure(tmp_path: P
         assert len(todo) == len({step.plan.key for step in todo}) == count
         assert {step.config.seeds for step in todo} == {tuple(range(seeds))}
     assert [named(study).curves for study in expected] == [False, False, False, True, False]
-    assert [step.config.keep for step in steps("figure3", tmp_path, None, None)] == list(reproduce.KEEPS)
+    assert [step.config.keep for step in steps("figure3", tmp_path, None, None)] == list(KEEPS)
 
 
 @pytest.mark.parametrize("study", [name for name in STUDIES if name != "tiny"])

@@ -29,8 +29,9 @@ from intercontinet.nets import mlp
 from intercontinet.region import Region
 from intercontinet.study import machine
 from intercontinet.study.config import configure
-from intercontinet.study.reproduce import named, steps, work_through
+from intercontinet.study.reproduce import steps, work_through
 from intercontinet.study.run import Run, complete
+from intercontinet.study.studies import named
 from intercontinet.tasks import stream
 
 Say = Callable[[str], None]

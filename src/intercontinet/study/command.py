@@ -18,13 +18,13 @@ from intercontinet.report.metrics import overall_accuracy
 from intercontinet.report.paper import yardstick
 from intercontinet.report.record import METHODS as METHOD_NAMES
 from intercontinet.report.record import Record
-from intercontinet.study import guarantee
+from intercontinet.study import guarantee, trials
 from intercontinet.study.config import Config, check_count, configure, epochs_in
 from intercontinet.study.figures import figure3, figure4
 from intercontinet.study.folder import stored_config
-from intercontinet.study.reproduce import chosen
 from intercontinet.study.sources import read_config, read_yaml
 from intercontinet.study.store import cells, load_records
+from intercontinet.study.studies import chosen
 from intercontinet.study.tables import (
     FELL_SHORT,
     SHORT,
@@ -187,6 +187,9 @@ def present(
     if study == "guarantee":
         console.print(guarantee.rich_table(row for row in guarantee.rows(results) if not only or row.key in keys))
         return
+    if study == trials.STUDY and not only:
+        console.print(trials.rich_table(trials.found(results)))
+        return
     if study not in TABLES and not records:
         console.out(f"{results / study} holds no records yet.", highlight=False)
         return
@@ -199,7 +202,7 @@ def present(
     broken = [f"*: {SHORT}."] if any(not all(cell.kept) for cell in found) else []
     for line in (*broken, *filter(None, [epochs_text(found)])):
         console.out(line, highlight=False)
-    if study not in TABLES and draw:
+    if study not in (*TABLES, trials.STUDY) and draw:
         _draw(study, records, docs / "images")
         console.out(f"Drew {study} into {docs / 'images'}, as PNG, SVG and CSV.", highlight=False)
 

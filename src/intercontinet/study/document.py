@@ -13,10 +13,10 @@ from intercontinet.files import write_atomically
 from intercontinet.learners.regression import EPOCHS
 from intercontinet.nets.table import CAPPED
 from intercontinet.report.record import CellKey, Record
-from intercontinet.study import guarantee, tradeoff
+from intercontinet.study import guarantee, tradeoff, trials
 from intercontinet.study.figures import figure3, figure4
-from intercontinet.study.reproduce import named
 from intercontinet.study.store import Cell, cells, listed, load_records
+from intercontinet.study.studies import named
 from intercontinet.study.tables import (
     LEGEND,
     NOT_RUN,
@@ -37,7 +37,7 @@ FIGURES = {
     "figure3": "Figure 3: what the share to keep does, FashionMNIST, incremental domain",
     "figure4": "Figures 4 and 5: Split CIFAR-100, twenty tasks",
 }
-OURS = {"guarantee": guarantee.TITLE, "tradeoff": tradeoff.TITLE}
+OURS = {trials.STUDY: trials.TITLE, "guarantee": guarantee.TITLE, "tradeoff": tradeoff.TITLE}
 STUDIES = {study: title for study, (_, title) in TABLES.items()} | FIGURES | OURS
 _CAPTIONS = {
     "figure3": "Accuracy on the current and the first task, and the sum of radii, after each epoch; mean over seeds",
@@ -79,9 +79,12 @@ def results_document(results: Path) -> str:
         notes = _notes(results / study)
         if not pooled:
             parts.append("Not run yet.")
-        elif study == "guarantee":
-            parts.append(guarantee.markdown(guarantee.rows(results)))
-            parts.append("\n".join(f"- {line}" for line in guarantee.LEGEND))
+        elif study in ("guarantee", trials.STUDY):
+            ours = study == "guarantee"
+            parts.append(
+                guarantee.markdown(guarantee.rows(results)) if ours else trials.markdown(trials.found(results))
+            )
+            parts.append("\n".join(f"- {line}" for line in (guarantee.LEGEND if ours else trials.LEGEND)))
             parts += [
                 _what_was_run(_of_one(pooled, dataset), f" on {dataset}")
                 for dataset in dict.fromkeys(key.dataset for key in pooled)

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from threading import Event
@@ -14,153 +14,19 @@ from typing import Any
 
 import torch
 
-from intercontinet.complaints import nearest
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory, stream_of_thread
 from intercontinet.errors import InterContiNetError, InvalidSetting, OutOfMemory, memory_gave_out
-from intercontinet.learners.catalogue import Values, defaults_of
+from intercontinet.learners.catalogue import defaults_of
 from intercontinet.study.config import Config, check_count, configure, settings_of
 from intercontinet.study.machine import chosen_device
 from intercontinet.study.run import Run, complete
-from intercontinet.study.store import Cell, CellKey, cells, load_records, save_record
-from intercontinet.tasks import SCENARIOS, Stream, stream
+from intercontinet.study.store import Cell, cells, load_records, save_record
+from intercontinet.study.studies import STUDIES, Plan, chosen, named
+from intercontinet.tasks import Stream, stream
 
-ANCHORED = ("l2", "ewc", "oewc", "si", "mas")
-INTERVALS = ("intercontinet-published", "intercontinet")
 LANES = 5  # cells side by side on a GPU
 EPOCHS_WORTH = {"offline": 4, "intercontinet": 3, "intercontinet-published": 2}  # roughly, of one of plain SGD
-KEEPS = (0.05, 0.5, 0.8, 0.9, 0.95)  # of the acc_thresh study
-SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of the study of what a promise costs
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One cell: what to run for it."""
-
-    dataset: str
-    scenario: str
-    method: str
-    variant: str = ""
-    settings: Values = field(default_factory=dict)
-    net: str | None = None  # the preset's by default
-
-    @property
-    def key(self) -> CellKey:
-        return CellKey(self.dataset, self.scenario, self.method, self.variant)
-
-
-@dataclass(frozen=True)
-class Study:
-    """A table or figure, of the paper or ours.
-
-    Attributes:
-        plans: Its cells.
-        seeds: How many it takes.
-        curves: Whether curves are drawn from it.
-        epochs: Of a task, where ours are fewer than the paper's.
-        argue: With how many examples of every task its promise is argued with; 0 for not at all.
-    """
-
-    plans: tuple[Plan, ...]
-    seeds: int
-    curves: bool = False
-    epochs: int | None = None
-    argue: int = 0
-
-    @property
-    def several(self) -> bool:
-        """Whether it is of more than one data set."""
-        return len({plan.dataset for plan in self.plans}) > 1
-
-
-def _grid(dataset: str, scenarios: Sequence[str], methods: Sequence[str]) -> tuple[Plan, ...]:
-    return tuple(Plan(dataset, scenario, method) for scenario in scenarios for method in methods)
-
-
-# The paper's method on the paper's network, with all that was found to leave it more room (docs/method.md).
-VOLUME: Values = {
-    "margins": "joint",
-    "widen": True,
-    "edges": "asymmetric",
-    "shift": "clamped",
-    "aim": "volume",
-    "worst": "lost",
-    "optimizer": "adam",
-    "rate": 0.001,
-    "later_rate": 0.002,
-    "centre_epochs": 25,  # with a fifth held back, as many steps as 20 of all
-    "radii_epochs": 26,
-    "radii_rate": 0.03,
-    "radius": 0.3,
-    "held_out": 0.1,
-    "unseen": 0.1,
-}
-# Classes told from the images of another data set, too.
-STRANGE: Values = {
-    "fit_rate": 0.1,
-    "strangers_from": "cifar-100",
-    "tuning": "shifted",
-    "typical": 1.0,
-}
-# Encoders that were fitted to the first task's images and no others, where presets have one that was trained elsewhere.
-_ALONE = "dictionary-400-3-10-0.1-4000-5"
-_TRAINED: Values = {"fit_rate": 0.1, "mirror": True}
-_EXACT = ("exact",)
-_ALL = ("sgd", "adam", *ANCHORED, "lwf", *INTERVALS, "offline")
-STUDIES: dict[str, Study] = {
-    "table1": Study(_grid("mnist", SCENARIOS, _ALL), 5),
-    "table2": Study(_grid("fashion-mnist", SCENARIOS, _ALL), 5),
-    "table3": Study(_grid("cifar-10", SCENARIOS, ("sgd", *ANCHORED[1:], "lwf", *INTERVALS, "offline")), 5, epochs=75),
-    "figure3": Study(
-        tuple(
-            Plan("fashion-mnist", "domain", "intercontinet-published", f"keep-{keep:g}", {"keep": keep})
-            for keep in KEEPS
-        ),
-        5,
-        curves=True,
-    ),
-    "figure4": Study(_grid("cifar-100", ("task",), ("sgd", *ANCHORED, "lwf", "intercontinet-published")), 3, epochs=20),
-    "guarantee": Study(
-        (
-            *(plan for dataset in ("mnist", "fashion-mnist", "cifar-10") for plan in _grid(dataset, SCENARIOS, _EXACT)),
-            *_grid("cifar-100", ("task",), _EXACT),
-            *(
-                Plan("cifar-10", scenario, "exact", "strangers", STRANGE, net="capped-sight-4-4000-5")
-                for scenario in ("domain", "class")
-            ),
-            *(
-                Plan(dataset, scenario, "exact", "dictionary", settings, net)
-                for dataset, scenario, settings, net in (
-                    ("cifar-10", "task", _TRAINED, _ALONE),
-                    ("cifar-10", "domain", {**_TRAINED, "at_ceiling": 0.7, "typical": 1.0}, f"capped-{_ALONE}"),
-                    ("cifar-10", "class", {**_TRAINED, "at_ceiling": 0.75, "typical": 2.0}, f"capped-{_ALONE}"),
-                    (
-                        "fashion-mnist",
-                        "class",
-                        {"fit_rate": 0.1, "at_ceiling": 0.8, "typical": 1.5, "tuning": "multiplied"},
-                        "capped-dictionary-150-4-40-30-600-9",
-                    ),
-                )
-            ),
-            *(
-                Plan(dataset, scenario, "intercontinet", "volume", {**VOLUME, "keep": keep})
-                for dataset in ("mnist", "fashion-mnist")
-                for scenario, keep in (("task", 0.9), ("domain", 0.8), ("class", 0.8))
-            ),
-        ),
-        5,
-        argue=1000,
-    ),
-    "tradeoff": Study(
-        tuple(
-            Plan("mnist", scenario, method, f"keep-{keep:g}", {"keep": keep})
-            for scenario in ("domain", "class")
-            for method in ("intercontinet", *_EXACT)
-            for keep in SHARES
-        ),
-        5,
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -171,36 +37,6 @@ class Step:
     config: Config
 
 
-def named(study: str) -> Study:
-    """A study by its name."""
-    if study not in STUDIES:
-        known = (*STUDIES, "docs")  # which is none, but goes where studies go
-        raise InvalidSetting(f"there is no study '{study}'{nearest(study, known)}: choose one of {', '.join(known)}")
-    return STUDIES[study]
-
-
-def chosen(study: str, only: Sequence[str]) -> list[Plan]:
-    """The cells of a study that bear one of some names, "class/ewc", "domain", "mas", "mnist"; without any, all.
-
-    Raises:
-        InvalidSetting: There is no such study, or a name is no cell's.
-    """
-    plans = named(study).plans
-    for part in only:
-        if not any(bears(plan.key, part) for plan in plans):
-            words = {
-                what: list(dict.fromkeys(name for plan in plans if (name := getattr(plan, what))))
-                for what in ("dataset", "scenario", "method", "variant")
-            }
-            known = [name for names in words.values() for name in names]
-            told = "; ".join(f"{what} {', '.join(names)}" for what, names in words.items() if names)
-            raise InvalidSetting(
-                f"no cell of {study} is called {part}{nearest(part, known)}: its cells are named by {told}; or by "
-                f"several, as in {plans[0].key}"
-            )
-    return [plan for plan in plans if not only or any(bears(plan.key, part) for part in only)]
-
-
 def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only: Sequence[str] = ()) -> list[Step]:
     """The cells of a study that are not yet in the store, each with the seeds it lacks.
 
@@ -208,7 +44,7 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
         study: A key of ``STUDIES``.
         results: The store.
         seeds: How many seeds a cell should have; None for the study's own number.
-        epochs: A task's; None for the study's own.
+        epochs: A task's; None for the study's own, or the cell's.
         only: Names of cells, or parts of them, see :func:`chosen`.
 
     Raises:
@@ -225,9 +61,8 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
         have = {seed.seed for seed in cell.seeds} if cell is not None else set()
         missing = tuple(seed for seed in wanted if seed not in have)
         asked = (plan.dataset, plan.scenario, plan.method, missing or tuple(wanted))
-        config = configure(
-            *asked, net=plan.net, settings=plan.settings, epochs=whole.epochs if epochs is None else epochs
-        )
+        own = whole.epochs if plan.epochs is None else plan.epochs
+        config = configure(*asked, net=plan.net, settings=plan.settings, epochs=own if epochs is None else epochs)
         _check_alike(cell, config)  # though nothing is missing: what is shown must be what was asked for
         if missing:
             left.append(Step(plan, config))
@@ -249,16 +84,6 @@ def _check_alike(cell: Cell | None, config: Config) -> None:
     if odd:
         raise InvalidSetting(f"{record.source} holds seeds of {cell.key} with {', '.join(odd)}: choose another --out, "
                              "move that file away, or look at it as it is with --show")  # fmt: skip
-
-
-def bears(key: CellKey, part: str) -> bool:
-    """Whether consecutive words of a cell's name are these.
-
-    >>> bears(CellKey("mnist", "class", "ewc"), "class/ewc"), bears(CellKey("mnist", "class", "ewc"), "mnist/ewc")
-    (True, False)
-    """
-    name = f"/{key.dataset}/{key}/"
-    return f"/{part}/" in name
 
 
 Hear = Callable[[Step, Run], Listener | None]

@@ -1,0 +1,85 @@
+"""What was tried for cells that lie far from the paper's: each trial beside its cell of the paper's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from intercontinet.report.cells import completed
+from intercontinet.report.paper import yardstick
+from intercontinet.study.store import Cell, cells, load_records
+from intercontinet.study.studies import named
+from intercontinet.study.tables import FELL_SHORT, SHORT, certified_text, markdown_row, ours_text, paper_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+STUDY, TITLE = "trials", "Trials: what was tried for cells that lie far from the paper's"
+TABLES = {"mnist": "table1", "fashion-mnist": "table2", "cifar-10": "table3", "cifar-100": "figure4"}
+LEGEND = (
+    "Each row is a cell of a table above, or of figure 4, with other settings; all others are the same.",
+    "Accuracy and certified shares are read as in the tables, and so are marks.",
+)
+_HEADS = ("cell", "tried", "instead of", "accuracy", "in its table", "by the paper", "certified, task by task")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A cell with other settings, and the cell itself as its table has it (None: not run)."""
+
+    ours: Cell
+    usual: Cell | None
+
+    @property
+    def changed(self) -> list[tuple[str, object, object]]:
+        """Each setting that is not as usual: its name, and its values in the trial and in the table."""
+        if self.usual is None:
+            return []
+        mine, its = (completed(cell.records[0]).settings for cell in (self.ours, self.usual))
+        return [(name, mine[name], its.get(name)) for name in mine if mine[name] != its.get(name)]
+
+    def texts(self, mark: str = "{}") -> tuple[str, ...]:
+        """One text a column; floors that fell short go through ``mark``."""
+        key = self.ours.key
+        return (
+            f"{key.dataset}/{key}",
+            ", ".join(f"{name} {_plain(tried)}" for name, tried, _ in self.changed),
+            ", ".join(_plain(usual) for _, _, usual in self.changed),
+            ours_text(self.ours),
+            ours_text(self.usual),
+            paper_text(yardstick(key.dataset, key.scenario, key.method)),
+            certified_text(self.ours, broken=mark.format),
+        )
+
+
+def _plain(value: object) -> str:
+    return " and ".join(map(str, value)) if isinstance(value, list) else f"{value}".lower()
+
+
+def found(results: Path) -> list[Trial]:
+    """All trials that were run, in the order of their plans."""
+    ours = cells(load_records(results / STUDY))
+    usual = {study: cells(load_records(results / study)) for study in TABLES.values()}
+    keys = [plan.key for plan in named(STUDY).plans if plan.key in ours]
+    return [Trial(ours[key], usual[TABLES[key.dataset]].get(replace(key, variant=""))) for key in keys]
+
+
+def rich_table(shown: Iterable[Trial]) -> Table:
+    """For the terminal. Red and *: a promise that did not hold with every seed, which is explained below it."""
+    from rich.table import Table
+
+    out = Table(title=TITLE, title_justify="left", title_style="bold")
+    for head in _HEADS:
+        out.add_column(head, overflow="fold", justify="left" if head in _HEADS[:3] else "right")
+    for trial in shown:
+        out.add_row(*trial.texts(FELL_SHORT))
+    out.caption, out.caption_justify = f"*: {SHORT}.", "left"
+    return out
+
+
+def markdown(shown: Iterable[Trial]) -> str:
+    """For documents. Bold: a promise that did not hold with every seed."""
+    lines = [markdown_row(_HEADS), "|---|---|---|" + "---:|" * (len(_HEADS) - 3)]
+    return "\n".join([*lines, *(markdown_row(trial.texts("**{}**")) for trial in shown)])
