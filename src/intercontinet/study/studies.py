@@ -128,6 +128,7 @@ _TRIED = (
         Plan("cifar-10", scenario, method, variant, settings, epochs=TABLE3_EPOCHS)
         for scenario, method, variant, settings in (
             ("task", "offline", "larger-batches", {"batch_size": 640}),
+            ("task", "offline", "larger-batches-and-steps", {"batch_size": 640, "rate": 0.3}),
             ("task", "lwf", "old-net-whole", {"old_drops": False}),
             ("domain", "lwf", "old-net-whole", {"old_drops": False}),
             ("task", "mas", "one-penalty", {"online": True}),

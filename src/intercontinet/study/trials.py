@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from intercontinet.report.cells import completed
 from intercontinet.report.paper import yardstick
+from intercontinet.report.record import CellKey
 from intercontinet.study.store import Cell, cells, load_records
-from intercontinet.study.studies import named
-from intercontinet.study.tables import FELL_SHORT, SHORT, certified_text, markdown_row, ours_text, paper_text
+from intercontinet.study.tables import FELL_SHORT, SHORT, certified_text, markdown_row, ours_text, paper_text, place_of
+from intercontinet.tasks import SCENARIOS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +23,7 @@ LEGEND = (
     "Each row is a cell of a table above, or of figure 4, with other settings; all others are the same.",
     "Accuracy and certified shares are read as in the tables, and so are marks.",
 )
-_HEADS = ("cell", "tried", "instead of", "accuracy", "in its table", "by the paper", "certified, task by task")
+_HEADS = ("cell", "tried", "accuracy", "in its table", "by the paper", "certified, task by task")
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,7 @@ class Trial:
         key = self.ours.key
         return (
             f"{key.dataset}/{key}",
-            ", ".join(f"{name} {_plain(tried)}" for name, tried, _ in self.changed),
-            ", ".join(_plain(usual) for _, _, usual in self.changed),
+            "; ".join(f"{name} {_plain(tried)}, not {_plain(usual)}" for name, tried, usual in self.changed),
             ours_text(self.ours),
             ours_text(self.usual),
             paper_text(yardstick(key.dataset, key.scenario, key.method)),
@@ -59,11 +59,15 @@ def _plain(value: object) -> str:
 
 
 def found(results: Path) -> list[Trial]:
-    """All trials that were run, in the order of their plans."""
+    """All trials that were run, in the order of the tables."""
     ours = cells(load_records(results / STUDY))
     usual = {study: cells(load_records(results / study)) for study in TABLES.values()}
-    keys = [plan.key for plan in named(STUDY).plans if plan.key in ours]
+    keys = sorted(ours, key=_place)
     return [Trial(ours[key], usual[TABLES[key.dataset]].get(replace(key, variant=""))) for key in keys]
+
+
+def _place(key: CellKey) -> tuple[object, ...]:
+    return list(TABLES).index(key.dataset), SCENARIOS.index(key.scenario), *place_of(key.method, key.variant)
 
 
 def rich_table(shown: Iterable[Trial]) -> Table:
@@ -72,7 +76,7 @@ def rich_table(shown: Iterable[Trial]) -> Table:
 
     out = Table(title=TITLE, title_justify="left", title_style="bold")
     for head in _HEADS:
-        out.add_column(head, overflow="fold", justify="left" if head in _HEADS[:3] else "right")
+        out.add_column(head, overflow="fold", justify="left" if head in _HEADS[:2] else "right")
     for trial in shown:
         out.add_row(*trial.texts(FELL_SHORT))
     out.caption, out.caption_justify = f"*: {SHORT}.", "left"
@@ -81,5 +85,5 @@ def rich_table(shown: Iterable[Trial]) -> Table:
 
 def markdown(shown: Iterable[Trial]) -> str:
     """For documents. Bold: a promise that did not hold with every seed."""
-    lines = [markdown_row(_HEADS), "|---|---|---|" + "---:|" * (len(_HEADS) - 3)]
+    lines = [markdown_row(_HEADS), "|---|---|" + "---:|" * (len(_HEADS) - 2)]
     return "\n".join([*lines, *(markdown_row(trial.texts("**{}**")) for trial in shown)])
