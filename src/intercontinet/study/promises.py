@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from intercontinet.engine.loop import LEARNED, Progress
 from intercontinet.floor import TaskFloor
 from intercontinet.learners.method import Lesson, Memory, earlier
 from intercontinet.region import Region
@@ -57,3 +63,15 @@ def size_record(region: Region | None, names: tuple[str, ...]) -> Line | None:
         "dead": size.dead,
         "mean_radius": size.mean_radius,
     }
+
+
+def progress_of(lines: Sequence[Line], weights: Tensor) -> Progress:
+    """What a listener hears once promises were made true: what is certain now, and accuracy, of the training set.
+
+    Args:
+        lines: The task's line of every seed.
+        weights: [seeds, entries].
+    """
+    floors = [line["floor"] for line in lines]
+    shares = tuple((floor["certified"] / floor["total"], floor["correct"] / floor["total"]) for floor in floors)
+    return Progress(LEARNED, 1, 1, (math.nan,) * len(lines), shares, 0.0, weights, lines[0]["task"])

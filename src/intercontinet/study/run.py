@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from intercontinet.certificate import Certificate
 from intercontinet.data import digests, fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
-from intercontinet.engine.loop import LEARNED, Listener, Progress
+from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory
 from intercontinet.errors import InvalidSetting, OutOfMemory, memory_gave_out
 from intercontinet.floor import TaskFloor
@@ -31,7 +30,7 @@ from intercontinet.study import machine
 from intercontinet.study.argue import argue_with
 from intercontinet.study.config import Config, build_method, settings_of
 from intercontinet.study.encoders import Encoder, Examples, Models
-from intercontinet.study.promises import floor_record, left_out, size_record, unseen_counts
+from intercontinet.study.promises import floor_record, left_out, progress_of, size_record, unseen_counts
 from intercontinet.study.state import State
 from intercontinet.study.summary import Line, seed_record
 from intercontinet.tasks import Stream, stream
@@ -157,7 +156,7 @@ class Run:
             )
         self._tell_not_kept([line[-1] for line in lines])
         if listen is not None and isinstance(self.method, Hyperrectangles):
-            listen(_learned([line[-1] for line in lines], weights))
+            listen(progress_of([line[-1] for line in lines], weights))
         state = replace(
             state,
             weights=weights,
@@ -381,13 +380,6 @@ class _Curve:
             self._accuracy[row] = (now[0], now[1])
         current, first = self._accuracy[row]
         return {"current": current, "first": first, "sum_of_radii": self._radii[row]}
-
-
-def _learned(lines: Sequence[Line], weights: Tensor) -> Progress:
-    """What a listener hears once a promise was made true: what is certain now, and accuracy, of the training set."""
-    floors = [line["floor"] for line in lines]
-    shares = tuple((floor["certified"] / floor["total"], floor["correct"] / floor["total"]) for floor in floors)
-    return Progress(LEARNED, 1, 1, (math.nan,) * len(lines), shares, 0.0, weights, lines[0]["task"])
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
