@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -230,9 +231,9 @@ def test_what_is_handed_over_is_left_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ewc", "online ewc", "mas"])
-def test_importance_is_measured_without_dropout_and_augmentation(name: str) -> None:
+def test_importance_is_measured_without_dropout_and_augmentation_unless_asked_for(name: str) -> None:
     settings: dict[str, Any] = {"epochs": 0, "batch_size": 16}
-    method: Method = MAS(**settings) if name == "mas" else EWC(**settings, online=name == "online ewc")
+    method = MAS(**settings) if name == "mas" else EWC(**settings, online=name == "online ewc")
 
     def spoil(x: Tensor, keys: Tensor) -> Tensor:
         return x * torch.nan
@@ -241,6 +242,10 @@ def test_importance_is_measured_without_dropout_and_augmentation(name: str) -> N
     plain = method.learn(Nets(dropping().eval(), SEEDS), weights, {}, lesson)
     noisy = method.learn(Nets(dropping().train(), SEEDS, augment=spoil), weights, {}, lesson)
     assert same(bits(*plain), bits(*noisy)) and bool((plain[1]["curvature"] > 0).any())
+    asked = replace(method, augmented=True)
+    _, spoilt = asked.learn(Nets(dropping().train(), SEEDS, augment=spoil), weights, {}, lesson)
+    assert bool(spoilt["curvature"].isnan().any()), "examples as training sees them"
+    assert same(bits(*asked.learn(Nets(dropping(), SEEDS), weights, {}, lesson)), bits(*plain)), "and still no dropout"
 
 
 @pytest.mark.parametrize("name", GRADUAL)

@@ -432,3 +432,11 @@ def test_what_a_nets_columns_have_no_use_for_is_refused(
 def test_what_they_have_use_for_is_not(scenario: str, net: str, settings: dict[str, Any]) -> None:
     found = configure("digits", scenario, "exact", net=net, settings=settings).settings
     assert {name: found[name] for name in settings} == settings
+
+
+def test_importances_are_counted_on_augmented_images_only_where_there_are_any() -> None:
+    with pytest.raises(InvalidSetting, match="augmented is for images that are flipped and cropped .* add --augment"):
+        configure("mnist", "domain", "ewc", settings={"augmented": True})
+    for asked in (configure("cifar-10", "domain", "mas", settings={"augmented": True}),
+                  configure("mnist", "domain", "ewc", settings={"augmented": True}, augment=True)):  # fmt: skip
+        assert asked.augment and asked.settings["augmented"] is True

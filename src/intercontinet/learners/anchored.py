@@ -77,11 +77,18 @@ def kept(memory: Memory, strength: Tensor, weights: Tensor, online: bool, decay:
     return only_here(decay * memory["curvature"] + strength if memory else strength, weights)
 
 
-def importance(nets: Nets, weights: Tensor, lesson: Lesson, loss: Loss, power: int, batch_size: int) -> Tensor:
-    """Sum over the task's batches of a batch gradient's powers, entry by entry, without dropout: [seeds, entries]."""
+def importance(
+    nets: Nets, weights: Tensor, lesson: Lesson, loss: Loss, power: int, batch_size: int, augmented: bool = False
+) -> Tensor:
+    """Sum over the task's batches of a batch gradient's powers, entry by entry, without dropout: [seeds, entries].
+
+    Examples are seen as they are, or ``augmented``, where training sees them so.
+    """
     total = torch.zeros_like(weights)
     labels, classes = lesson.labels()
     objective = objective_of(loss, nets.network, classes)
-    phase = nets.phase("importance", objective, Plan(Measure(power, total), 1, batch_size), noise=False, augment=None)
+    augment = nets.augment if augmented else None
+    plan = Plan(Measure(power, total), 1, batch_size)
+    phase = nets.phase("importance", objective, plan, noise=False, augment=augment)
     train(phase, weights, {}, {"x": lesson.x, "y": labels}, {}, nets.keys(lesson.index, 1))
     return total

@@ -25,11 +25,14 @@ class EWC(Schedule):
         strength: :math:`\lambda`.
         online: One penalty around the latest weights, its F the sum of all, instead of one penalty a task.
         decay: What the old F is multiplied by before the new one is added, online.
+        augmented: Whether importances are counted on examples as training sees them, flipped and cropped at random, as
+            in the paper's code.
     """
 
     strength: float = 2048.0
     online: bool = False
     decay: float = 1.0
+    augmented: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,8 +42,8 @@ class EWC(Schedule):
         self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
     ) -> tuple[Tensor, Memory]:
         weights = learn_anchored(self, nets, weights, memory, lesson, listen)
-        strength = self.strength * importance(nets, weights, lesson, surprise, 2, self.batch_size)
-        return weights, kept(memory, strength, weights, self.online, self.decay)
+        found = importance(nets, weights, lesson, surprise, 2, self.batch_size, self.augmented)
+        return weights, kept(memory, self.strength * found, weights, self.online, self.decay)
 
 
 def surprise(out: Tensor, labels: Tensor) -> Tensor:

@@ -26,11 +26,14 @@ class MAS(Schedule):
         strength: :math:`\lambda`.
         online: One penalty for all tasks, instead of one a task.
         decay: What the old :math:`\Omega` is multiplied by before the new one is added, online.
+        augmented: Whether importances are counted on examples as training sees them, flipped and cropped at random, as
+            in the paper's code.
     """
 
     strength: float = 1.0
     online: bool = True
     decay: float = 1.0
+    augmented: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,8 +43,8 @@ class MAS(Schedule):
         self, nets: Nets, weights: Tensor, memory: Memory, lesson: Lesson, listen: Listener | None = None
     ) -> tuple[Tensor, Memory]:
         weights = learn_anchored(self, nets, weights, memory, lesson, listen)
-        strength = self.strength * importance(nets, weights, lesson, output_size, 1, self.batch_size)
-        return weights, kept(memory, strength, weights, self.online, self.decay)
+        found = importance(nets, weights, lesson, output_size, 1, self.batch_size, self.augmented)
+        return weights, kept(memory, self.strength * found, weights, self.online, self.decay)
 
 
 def output_size(out: Tensor, labels: Tensor) -> Tensor:

@@ -152,6 +152,8 @@ def configure(
         )
     if augment is None:
         augment = preset.augment and kind.settings is not ExactSettings
+    if own.get("augmented") and not augment:
+        raise InvalidSetting("augmented is for images that are flipped and cropped while training: add --augment")
     return Config(dataset, scenario, method, tuple(seeds), tasks, str(net), augment, own)
 
 

@@ -132,6 +132,8 @@ _TRIED = (
             ("task", "lwf", "old-net-whole", {"old_drops": False}),
             ("domain", "lwf", "old-net-whole", {"old_drops": False}),
             ("task", "mas", "one-penalty", {"online": True}),
+            ("task", "mas", "importances-augmented", {"augmented": True}),
+            ("domain", "ewc", "importances-augmented", {"augmented": True}),
             ("domain", "sgd", "rate-of-the-text", {"rate": 0.01}),
         )
     ),
