@@ -217,7 +217,18 @@ def _scale(values: Sequence[float]) -> Scale:
     step = next(unit * factor for factor in (1, 2, 2.5, 5, 10, 20) if unit * factor >= rough)
     first, last = math.floor(low / step), math.ceil(high / step)
     height = _linear(first * step, last * step)
-    return [(height(k * step), f"{k * step:.4g}") for k in range(first, last + 1)], height
+    return [(height(k * step), _brief(k * step)) for k in range(first, last + 1)], height
+
+
+def _brief(value: float) -> str:
+    """A number in a few characters, for which there is room beside an axis.
+
+    >>> [_brief(value) for value in (-200000.0, 12500.0, 2500.0, 2.5, 1e7, -3e9, 0.0)]
+    ['-200k', '12.5k', '2500', '2.5', '10M', '-3G', '0']
+    """
+    large = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+    unit, word = next(((unit, word) for least, unit, word in large if abs(value) >= least), (1.0, ""))
+    return f"{value / unit:.4g}{word}"
 
 
 def _linear(low: float, high: float) -> Height:
