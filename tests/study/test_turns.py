@@ -68,6 +68,6 @@ def test_short_of_memory_too_and_the_bar_knows_how_far_it_is() -> None:
         places.append(live._bars.tasks[0].completed)
 
     complete(run, listen=hear)
-    turns = ["seeds 0, 3, centres", "seeds 0, 3, radii", "seed 4, centres", "seed 4, radii"]
+    turns = ["seeds 0, 3, centres", "seeds 0, 3, radii", "seed 4, centres", "seed 4, radii", "learned"]
     assert phases == turns * 2
-    assert places == [1, 2, 1, 2, 3, 4, 3, 4]
+    assert places == [1, 2, 1, 2, 2, 3, 4, 3, 4, 4]
