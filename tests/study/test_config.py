@@ -440,3 +440,10 @@ def test_importances_are_counted_on_augmented_images_only_where_there_are_any() 
     for asked in (configure("cifar-10", "domain", "mas", settings={"augmented": True}),
                   configure("mnist", "domain", "ewc", settings={"augmented": True}, augment=True)):  # fmt: skip
         assert asked.augment and asked.settings["augmented"] is True
+
+
+def test_milestones_that_were_asked_for_do_not_move_with_the_epochs() -> None:
+    asked = configure("mnist", "domain", "sgd", settings={"milestones": [20, 40]}, epochs=60)
+    assert (asked.settings["epochs"], asked.settings["milestones"]) == (60, (20, 40))
+    preset = configure("cifar-10", "domain", "sgd", epochs=50)
+    assert (preset.settings["epochs"], preset.settings["milestones"]) == (50, (25, 45))

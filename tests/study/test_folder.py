@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 from typer.testing import CliRunner
 
 import intercontinet as icn
 from intercontinet.cli import app
 from intercontinet.data import fingerprint
 from intercontinet.errors import InvalidData, InvalidSetting, WriteError
-from intercontinet.files import load_weights, seal, unseal
+from intercontinet.files import load_weights, read_header, seal, unseal
 from intercontinet.study.config import configure
-from intercontinet.study.folder import CHECKPOINT, CONFIG, held, leave, read_config, resume, start
+from intercontinet.study.folder import CHECKPOINT, CONFIG, held, leave, read_config, resume, start, stored_config
 from intercontinet.study.run import Run
 from intercontinet.study.state import State
 from intercontinet.tasks import Scenario, Stream, stream
@@ -368,3 +369,83 @@ def test_methods_that_promise_nothing_leave_no_certificate(tmp_path: Path) -> No
     go(tmp_path, "--tasks", "2", "--method", "sgd", "--seeds", "4,2")
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["seed-2", "seed-4"]
     assert {path.name for path in tmp_path.glob("seed-*/*")} == {"metrics.jsonl", "model.safetensors"}
+
+
+def test_a_checkpoint_goes_with_its_own_configuration_alone(tmp_path: Path) -> None:
+    """Or a run would be recorded with settings that it never had."""
+    run = small("sgd")
+    start(tmp_path, run)
+    leave(tmp_path, run, run.advance(run.begin()))
+    content = json.loads((tmp_path / CONFIG).read_text())
+    content["config"]["settings"]["rate"] = 0.5
+    (tmp_path / CONFIG).write_text(json.dumps(content))
+    with pytest.raises(
+        InvalidData, match=r"left by a run with settings \{'rate': .*\}, not \{'rate': 0.5\}: config.json"
+    ):
+        resume(tmp_path, small("sgd", settings={"rate": 0.5}))
+    for name in (CONFIG, "summary.json"):
+        (tmp_path / name).unlink()
+    with pytest.raises(InvalidSetting, match=r"holds checkpoint.safetensors, which is of something else"):
+        start(tmp_path, run)
+
+
+def test_nobodys_files_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("mine")
+    assert "holds summary.json, which is of something else" in go_wrong(tmp_path)
+    assert (tmp_path / "summary.json").read_text() == "mine"
+
+
+def go_wrong(folder: Path, *more: str) -> str:
+    with pytest.raises(InvalidSetting) as caught:
+        go(folder, *more)
+    return str(caught.value)
+
+
+def test_a_checkpoint_of_a_release_before_configurations_were_in_it_is_checked_by_its_shape(tmp_path: Path) -> None:
+    run = small("sgd", seeds=(0, 1))
+    start(tmp_path, run)
+    leave(tmp_path, run, run.advance(run.begin()))
+    tensors, header = unsealed(tmp_path / CHECKPOINT)
+    (tmp_path / CHECKPOINT).write_bytes(seal(tensors, {"state": header["state"]}))
+    assert resume(tmp_path, run) is not None
+    tensors["weights"] = tensors["weights"][:1]
+    (tmp_path / CHECKPOINT).write_bytes(seal(tensors, {"state": header["state"]}))
+    with pytest.raises(InvalidData, match=r"the checkpoint is of 1 nets of \d+ weights, not 2 nets of"):
+        resume(tmp_path, run)
+
+
+def unsealed(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    content = path.read_bytes()
+    return unseal(path, content), dict(read_header(path, content))
+
+
+def test_test_examples_that_changed_in_between_are_refused(tmp_path: Path) -> None:
+    run = small("sgd")
+    start(tmp_path, run)
+    leave(tmp_path, run, run.advance(run.begin()))
+    last = run.stream.tasks[1]
+    changed = replace(last, test=(last.test[0] * 0, last.test[1]))
+    other = Run(run.config, "cpu", tasks=replace(run.stream, tasks=[run.stream.tasks[0], changed]))
+    with pytest.raises(InvalidSetting, match=f"the test examples of task {last.name} are not those"):
+        resume(tmp_path, other)
+    assert resume(tmp_path, run) is not None
+
+
+def test_a_configuration_of_words_where_numbers_belong_is_damage(tmp_path: Path) -> None:
+    run = small("sgd")
+    start(tmp_path, run)
+    content = json.loads((tmp_path / CONFIG).read_text())
+    content["config"]["seeds"] = ["a", 0]
+    (tmp_path / CONFIG).write_text(json.dumps(content))
+    with pytest.raises(InvalidData, match="is not the configuration of a run"):
+        stored_config(tmp_path)
+
+
+def test_what_a_process_that_was_killed_left_unfinished_is_swept_away(tmp_path: Path) -> None:
+    left = [tmp_path / ".summary.json.1a2b.part", tmp_path / "seed-0" / ".model.safetensors.3c4d.part"]
+    mine = tmp_path / "notes.part"
+    (tmp_path / "seed-0").mkdir()
+    for path in (*left, mine):
+        path.write_text("half")
+    with held(tmp_path):
+        assert not any(path.exists() for path in left) and mine.exists()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
 
 from intercontinet.errors import InvalidSetting, WriteError
 from intercontinet.learners.catalogue import METHODS, PROMISING
@@ -39,6 +42,7 @@ from intercontinet.study.tables import (
 from intercontinet.study.tradeoff import tradeoff
 
 HALF = 0.5  # of a task's training set
+MOST_OF_A_NAME = 24  # characters of a task's name in a line
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,9 @@ def asked(flags: Mapping[str, Any], settings: Sequence[str], file: Path | None, 
         resume: Whether a run is taken up again: what its folder says need not be said again.
     """
     stored = dict(read_config(file)) if file is not None else {}
-    own = {**stored.pop("settings", {}), **dict(_setting(text) for text in settings)}
+    given = dict(_setting(text) for text in settings)
+    _check_said_once(flags, given)
+    own = {**stored.pop("settings", {}), **given}
     values = {**stored, **{name: value for name, value in flags.items() if value is not None}}
     device, out, keep = str(values.pop("device", "auto")), values.pop("out", None), values.pop("keep", None)
     if out is not None and not str(out):
@@ -82,6 +88,14 @@ def asked(flags: Mapping[str, Any], settings: Sequence[str], file: Path | None, 
     if before is not None:
         _check_same(folder, before, values, own)
     return Asked(before or configure(**values, settings=own), device, folder, tuple(notes))
+
+
+def _check_said_once(flags: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse flags and settings that speak of the same thing: one of them would not count."""
+    for flag, names in (("keep", ("keep",)), ("epochs", ("epochs", "centre_epochs", "radii_epochs"))):
+        both = [name for name in names if name in given]
+        if both and flags.get(flag) is not None:
+            raise InvalidSetting(f"--{flag} and --set {both[0]} speak of the same thing: leave one of them out")
 
 
 def _check_same(folder: Path, before: Config, values: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -126,29 +140,100 @@ def epochs_of(config: Config) -> int:
     return epochs_in(config.settings) or 1  # the exact learner tells of a task once
 
 
-def outcome(summary: Mapping[str, Any]) -> Table:
-    """One row a seed: what a run has come to."""
-    title = f"{summary['dataset']}, {summary['scenario']}-incremental, {METHOD_NAMES[summary['method']]}"
-    table = Table(title=title, title_justify="left", title_style="bold")
+@dataclass(frozen=True)
+class Outcome:
+    """What a run has come to, as a table that fits the console: whatever is left out, no number is cut."""
+
+    summary: Mapping[str, Any]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """A row a seed with a column a task, or else a row a task, or else the tasks that matter most alone."""
+        told = self.summary
+        name = f"{told['dataset']}, {told['scenario']}-incremental, {METHOD_NAMES[told['method']]}"
+        for where, layout in LAYOUTS.items():
+            table = layout(told)
+            if Measurement.get(console, options, table).maximum <= options.max_width:
+                break
+        yield Text(name, "bold")  # no string: brackets in a name are no markup
+        yield table
+        yield Text.from_markup(_caption(told, where), style="table.caption")
+
+
+def outcome(summary: Mapping[str, Any]) -> Outcome:
+    """What a run has come to, to print."""
+    return Outcome(summary)
+
+
+def _by_seed(summary: Mapping[str, Any]) -> Table:
+    """One row a seed, one column a task."""
+    table = Table()
     for head in ("seed", "accuracy", "forgetting", *summary["tasks"], "seconds"):
-        table.add_column(head, justify="right")
+        table.add_column(Text(head), justify="right", no_wrap=True)
     for seed in summary["seeds"]:
         shares = [_share(floor) for floor in seed["floors"]]
         shares += [""] * (len(summary["tasks"]) - len(shares))
-        table.add_row(
-            str(seed["seed"]),
-            "" if seed["average_accuracy"] is None else f"{seed['average_accuracy']:.2%}",
-            "" if seed["forgetting"] is None else f"{seed['forgetting']:.2%}",
-            *shares,
-            f"{seed['seconds']:.1f}",
-        )
-    table.caption = f"Test accuracy at the end, mean over tasks{_over_examples(summary)}."
-    if any(floor["kept"] is not None for seed in summary["seeds"] for floor in seed["floors"]):
-        table.caption += (
-            " Below each task, the share of its training set that is certain, and, after >=, that of unseen examples "
-            "at 95 % confidence. [yellow]Yellow[/]: less than half of it was learned"
-        )
+        table.add_row(*_means(seed), *shares, f"{seed['seconds']:.1f}")
     return table
+
+
+def _by_task(summary: Mapping[str, Any]) -> Table:
+    """One row a task, one column a seed."""
+    seeds = summary["seeds"]
+    table = Table(Column("", overflow="fold", max_width=MOST_OF_A_NAME))
+    for seed in seeds:
+        table.add_column(f"seed {seed['seed']}", justify="right", no_wrap=True)
+    for head, place in (("accuracy", 1), ("forgetting", 2)):
+        table.add_row(head, *(_means(seed)[place] for seed in seeds))
+    table.add_section()
+    for place, task in enumerate(summary["tasks"]):
+        floors = [seed["floors"][place : place + 1] for seed in seeds]
+        table.add_row(Text(task), *(_share(floor[0]) if floor else "" for floor in floors))
+    table.add_section()
+    table.add_row("seconds", *(f"{seed['seconds']:.1f}" for seed in seeds))
+    return table
+
+
+def _lowest(summary: Mapping[str, Any]) -> Table:
+    """One row a seed with its lowest floor, and one more for every other promise that was not kept."""
+    table = Table()
+    for head in ("seed", "accuracy", "forgetting", "lowest", "of task", "seconds"):
+        named = head == "of task"
+        table.add_column(head, justify="left" if named else "right", no_wrap=not named, overflow="fold")
+    for seed in summary["seeds"]:
+        floors = [floor for floor in seed["floors"] if floor["kept"] is not None]
+        lowest = min(floors, key=lambda floor: float(floor["certified"] / floor["total"]), default=None)
+        rest = [floor for floor in floors if floor is not lowest and not floor["kept"]]
+        of_lowest = ("-", "") if lowest is None else (_share(lowest), Text(lowest["task"]))
+        table.add_row(*_means(seed), *of_lowest, f"{seed['seconds']:.1f}")
+        for floor in rest:
+            table.add_row("", "", "", _share(floor), Text(floor["task"]), "")
+    return table
+
+
+LAYOUTS: dict[str, Callable[[Mapping[str, Any]], Table]] = {  # by where a share stands: the first that fits, or the last
+    "Below each task, the share of its training set": _by_seed,
+    "Beside each task, the share of its training set": _by_task,
+    "Under lowest, the least share of any task's training set": _lowest,
+}
+
+
+def _means(seed: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Which seed it is, and its averages, blank before there are any."""
+    means = ("" if seed[name] is None else f"{seed[name]:.2%}" for name in ("average_accuracy", "forgetting"))
+    accuracy, forgetting = means
+    return str(seed["seed"]), accuracy, forgetting
+
+
+def _caption(summary: Mapping[str, Any], where: str) -> str:
+    """What the numbers are, in markup."""
+    caption = f"Test accuracy at the end, mean over tasks{_over_examples(summary)}."
+    floors = [floor for seed in summary["seeds"] for floor in seed["floors"] if floor["kept"] is not None]
+    if not floors:
+        return caption
+    unseen = any("unseen_floor" in floor for floor in floors)
+    of_unseen = ", and, after >=, that of unseen examples at 95 % confidence" if unseen else ""
+    caption += f" {where} that is certain{of_unseen}."
+    return f"{caption} [yellow]Yellow and ~[/]: less than half of it was learned"
 
 
 def _over_examples(summary: Mapping[str, Any]) -> str:
@@ -169,7 +254,7 @@ def _share(floor: Mapping[str, Any]) -> str:
     if not floor["kept"]:
         lines = [f"[red]{lines[0]} not kept[/]"]
     elif floor["accuracy"] < HALF:
-        lines = [f"[yellow]{lines[0]}[/]"]
+        lines = [f"[yellow]~{lines[0]}[/]"]  # not by colour alone
     if "unseen_floor" in floor:
         lines.append(f">={math.floor(1000 * floor['unseen_floor']) / 1000:.3f}")
     return "\n".join(lines)
@@ -196,7 +281,7 @@ def present(
     for key in keys:
         cell, published = pooled.get(key), yardstick(key.dataset, key.scenario, key.method)
         paper = f", paper {paper_text(published)}" if study in TABLES else ""
-        text = f"{key}: {ours_text(cell)}{paper}; certified {certified_text(cell, broken=FELL_SHORT.format)}"
+        text = f"{escape(str(key))}: {ours_text(cell)}{paper}; certified {certified_text(cell, broken=FELL_SHORT.format)}"
         console.print(text, highlight=False, soft_wrap=True)
     found = [pooled[key] for key in keys if key in pooled]
     broken = [f"*: {SHORT}."] if any(not all(cell.kept) for cell in found) else []

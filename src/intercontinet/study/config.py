@@ -143,7 +143,10 @@ def configure(
     elif min(whole.milestones, default=1) < 1:
         raise InvalidSetting(f"milestones is {whole.milestones}: epochs are counted from 1, and none comes before")
     if epochs is not None:
-        whole = replace(whole, **_shared_out(whole, epochs))
+        fixed = (
+            {"milestones": whole.milestones} if "milestones" in (settings or {}) else {}
+        )  # they are as was asked for
+        whole = replace(whole, **{**_shared_out(whole, epochs), **fixed})
     own = {item.name: getattr(whole, item.name) for item in fields(whole)}
     if kind.settings is ExactSettings and augment:
         raise InvalidSetting(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,17 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from intercontinet.errors import CertificateError, InvalidData, InvalidSetting, WriteError
+from intercontinet.errors import CertificateError, InterContiNetError, InvalidData, InvalidSetting, WriteError
 from intercontinet.files import read_header, save_weights, seal, unseal, write_atomically
 from intercontinet.learners.catalogue import defaults_of
 from intercontinet.study.config import Config, configure
 from intercontinet.study.run import Run
 from intercontinet.study.state import State
+from intercontinet.study.store import listed
 from intercontinet.version import __version__
 
 FORMAT, VERSION = "intercontinet run folder", 1
+UNFINISHED = ".*.part"  # what files are called while they are written
 CONFIG, CHECKPOINT, SUMMARY, LOCK = "config.json", "checkpoint.safetensors", "summary.json", ".lock"
 
 
@@ -44,15 +46,21 @@ def held(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise WriteError(f"cannot use the folder {folder}: {error.strerror or error}. Choose another --out") from error
     try:
+        for left in (*folder.glob(UNFINISHED), *folder.glob(f"seed-*/{UNFINISHED}")):  # by one that was killed
+            with suppress(OSError):
+                left.unlink()
         yield
     finally:
         lock.release()
 
 
 def start(folder: Path, run: Run) -> None:
-    """Note what is being run, in a folder that holds no run yet."""
+    """Note what is being run, in a folder that holds no run yet, nor anything that could be taken for one's."""
     if (folder / CONFIG).exists():
         raise InvalidSetting(f"{folder} already holds a run: go on with it by --resume, or choose another --out")
+    others = [path.name for path in listed(folder) if path.suffix == ".json" or path.name == CHECKPOINT]
+    if others:
+        raise InvalidSetting(f"{folder} holds {others[0]}, which is of something else: choose another --out")
     content = {"format": FORMAT, "version": VERSION, "intercontinet": __version__, "config": run.config.record()}
     write_atomically(folder / CONFIG, _json(content))
 
@@ -66,11 +74,8 @@ def resume(folder: Path, run: Run) -> State | None:
     """
     stored = read_config(folder)
     asked = json.loads(json.dumps(run.config.record()))
-    for name, value in asked.items():
-        if stored.get(name) != value:
-            theirs, ours = _difference(stored.get(name), value)
-            raise InvalidSetting(f"{folder} holds a run with {name} {theirs}, not {ours}: ask for the same, or choose "
-                                 "another --out")  # fmt: skip
+    if odd := _first_difference(stored, asked):
+        raise InvalidSetting(f"{folder} holds a run with {odd}: ask for the same, or choose another --out")
     path = folder / CHECKPOINT
     if not path.exists():
         return None
@@ -84,8 +89,12 @@ def resume(folder: Path, run: Run) -> State | None:
         state = State(tensors["weights"], memory, lines=lines, **json.loads(header["state"]))
         if "digests" in tensors:
             state = replace(state, digests=tensors["digests"].cpu())
+        left = _with_younger(json.loads(header.get("config", "null")) or asked)
     except (OSError, CertificateError, KeyError, TypeError, ValueError) as error:
         raise InvalidData(f"the checkpoint {path} cannot be used: {error}. Start afresh in another --out") from error
+    if odd := _first_difference(left, asked):
+        raise InvalidData(f"{path} was left by a run with {odd}: {CONFIG} is not its own. Put that back, or start "
+                          "afresh in another --out")  # fmt: skip
     return run.taken_up(state)
 
 
@@ -112,6 +121,11 @@ def read_config(folder: Path) -> Mapping[str, Any]:
         )
     if not isinstance(config.get("settings"), dict):
         raise _unusable(path, "its settings are no JSON object")
+    return _with_younger(config)
+
+
+def _with_younger(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration with the defaults of settings that are younger than it."""
     return {**config, "settings": {**defaults_of(str(config.get("method"))), **config["settings"]}}
 
 
@@ -126,19 +140,26 @@ def stored_config(folder: Path) -> Config:
     if sorted(stored) != sorted(names):
         raise _unusable(folder / CONFIG, f"it should hold {', '.join(names)}")
     asked = {name: stored[name] for name in ("dataset", "scenario", "method", "tasks", "net", "augment", "settings")}
-    return configure(**asked, seeds=tuple(stored["seeds"]))
+    try:
+        return configure(**asked, seeds=tuple(stored["seeds"]))
+    except InterContiNetError:
+        raise
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _unusable(folder / CONFIG, str(error)) from error
 
 
 def leave(folder: Path, run: Run, state: State) -> None:
     """Write the state, then everything that people look at, each file whole."""
     hashes = [run.hash_of(index) for index in range(len(state.data), state.done)]
-    state = replace(state, data=[*state.data, *hashes])
+    state = replace(state, data=[*state.data, *hashes], tests=state.tests or run.hashes_of_tests())
     apart = ("weights", "memory", "lines", "digests")  # what grows: headers of files must stay short
     record = {item.name: getattr(state, item.name) for item in fields(state) if item.name not in apart}
     lines = torch.frombuffer(bytearray(json.dumps(state.lines).encode()), dtype=torch.uint8)
     tensors = {"weights": state.weights, "lines": lines, "digests": state.digests}
     tensors |= {f"memory/{name}": tensor for name, tensor in state.memory.items()}
-    write_atomically(folder / CHECKPOINT, seal(tensors, {"state": json.dumps(record)}))
+    write_atomically(
+        folder / CHECKPOINT, seal(tensors, {"state": json.dumps(record), "config": json.dumps(run.config.record())})
+    )
     export(folder, run, state)
 
 
@@ -161,6 +182,15 @@ def export(folder: Path, run: Run, state: State) -> None:
 
 def _json(content: object) -> bytes:
     return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _first_difference(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """ "rate 0.1, not 0.2", or "" where two configurations are the same."""
+    for name, value in asked.items():
+        if stored.get(name) != value:
+            theirs, ours = _difference(stored.get(name), value)
+            return f"{name} {theirs}, not {ours}"
+    return ""
 
 
 def _difference(stored: object, asked: object) -> tuple[object, object]:

@@ -15,7 +15,7 @@ from intercontinet.data import digests, fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
 from intercontinet.engine.loop import Listener, Progress
 from intercontinet.engine.record import give_back_memory
-from intercontinet.errors import InvalidSetting, OutOfMemory, memory_gave_out
+from intercontinet.errors import InvalidData, InvalidSetting, OutOfMemory, memory_gave_out
 from intercontinet.floor import TaskFloor
 from intercontinet.inference import answered
 from intercontinet.learners.boxes import check_layers, region_of
@@ -302,12 +302,27 @@ class Run:
             self._hashes[index] = fingerprint(lesson.x, lesson.y)
         return self._hashes[index]
 
+    def hashes_of_tests(self) -> list[str]:
+        """Of every task's test set."""
+        return [fingerprint(*task.test) for task in self.stream.tasks]
+
     def taken_up(self, state: State) -> State:
         """A state that another process left, checked against the data as they are now.
 
         Raises:
-            InvalidSetting: A task that was learned has other examples now.
+            InvalidData: It is of other nets.
+            InvalidSetting: A task that was learned has other examples now, or any task other test examples.
         """
+        if state.weights.shape != self._start.shape:
+            theirs, ours = (" nets of ".join(map(str, part.shape)) for part in (state.weights, self._start))
+            raise InvalidData(f"the checkpoint is of {theirs} weights, not {ours}: start afresh in another --out")
+        tests = self.hashes_of_tests() if state.tests else []  # a release that did not ask left none
+        for name, old, new in zip(self.stream.names, state.tests, tests, strict=False):
+            if old != new:
+                raise InvalidSetting(
+                    f"the test examples of task {name} are not those that accuracies were measured on: put the old "
+                    "data back, or start afresh in another --out"
+                )
         for index, stored in enumerate(state.data):
             if self.hash_of(index) != stored:
                 raise InvalidSetting(

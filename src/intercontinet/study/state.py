@@ -25,6 +25,7 @@ class State:
         seconds: Spent learning.
         started: When.
         data: Hashes of the training sets of the tasks learned, where they were asked for.
+        tests: Hashes of the test sets of all tasks, where they were asked for.
         origins: Versions, hardware and commit of every process that worked on it, oldest first.
         encoders: Hashes of the seeds' encoders, where they have any.
         digests: Of every training example of the tasks learned, where some are to stay unseen: none may come again.
@@ -38,6 +39,7 @@ class State:
     seconds: float = 0.0
     started: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     data: list[str] = field(default_factory=list)
+    tests: list[str] = field(default_factory=list)
     origins: list[Line] = field(default_factory=list)
     encoders: list[str] = field(default_factory=list)
     digests: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
