@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -209,13 +210,10 @@ def test_a_run_without_any_seed_yet_says_so(tmp_path: Path) -> None:
     assert "no seed has results yet" in page.text and "Settings" in page.text
 
 
-def test_curves_leave_out_a_line_still_being_written_and_numbers_that_are_none(tmp_path: Path) -> None:
+def test_curves_leave_out_numbers_that_are_none(tmp_path: Path) -> None:
     lines = metrics()
     lines[3]["loss"] = float("nan")
-    folder = write_run(tmp_path, record(seeds=(0,)), lines)
-    with (folder / "seed-0" / "metrics.jsonl").open("a") as file:
-        file.write('{"event": "epo')
-    page = Page(write_page(folder))
+    page = page_of(tmp_path, record(seeds=(0,)), lines)
     assert "Epoch by epoch" in page.text
     assert page.source.count("<polyline") == 3 + 1 + 5 + 2  # sizes, accuracy, certified of five tasks, loss with a gap
 
@@ -278,6 +276,34 @@ def test_damaged_metrics_are_named_with_their_line(tmp_path: Path) -> None:
         with pytest.raises(InvalidData, match=words) as caught:
             write_page(folder)
         assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keep", "words"),
+    [
+        (lambda whole: whole[:-1], "its last line, 85, is cut off"),
+        (lambda whole: whole[: len(whole) // 2], "is cut off"),
+        (lambda whole: b"".join(whole.splitlines(keepends=True)[:-1]), r"it tells of 4 learned task\(s\), and .* of 5"),
+        (lambda whole: b"", r"it tells of 0 learned task\(s\)"),
+    ],
+)
+def test_metrics_that_end_early_are_refused(tmp_path: Path, keep: Callable[[bytes], bytes], words: str) -> None:
+    folder = write_run(tmp_path, record(seeds=(0,)), metrics())
+    file = folder / "seed-0" / "metrics.jsonl"
+    file.write_bytes(keep(file.read_bytes()))
+    with pytest.raises(InvalidData, match=f"is damaged: .*{words}") as caught:
+        write_page(folder)
+    assert str(file) in str(caught.value)
+
+
+def test_a_run_that_has_just_begun_has_no_metrics_yet(tmp_path: Path) -> None:
+    content = record(seeds=(0,), complete=False)
+    content["seeds"][0] |= {name: [] for name in ("accuracy_matrix", "floors", "negative_flips", "region")}
+    content["seeds"][0] |= dict.fromkeys(("average_accuracy", "forgetting", "backward_transfer", "forward_transfer"))
+    folder = write_run(tmp_path, content)
+    (folder / "seed-0").mkdir()
+    (folder / "seed-0" / "metrics.jsonl").touch()
+    assert "0 of 5 steps" in Page(write_page(folder)).text
 
 
 def test_a_folder_where_a_file_belongs_is_named(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_seeds_added_later_are_pooled(tmp_path: Path) -> None:
 
 def test_of_a_seed_that_was_run_twice_the_newest_counts(tmp_path: Path) -> None:
     new = record(seeds=(1,), started="2026-11-17T10:00:00+00:00")
-    write_run(tmp_path / "new", break_a_floor(new, seed=0), [metrics()[0]])
+    write_run(tmp_path / "new", break_a_floor(new, seed=0), metrics())
     write_run(tmp_path / "old", record(seeds=(0, 1, 2)), metrics())
     page = Page(write_page(tmp_path))
     assert "1 run, 3 trained models, 1 min 53 s in all" in page.text
@@ -99,6 +99,12 @@ def test_runs_that_differ_in_a_setting_are_told_apart_by_it(tmp_path: Path) -> N
     )
     small = re.findall("<small>(rate.*?|epochs.*?)</small>", Page(write_page(tmp_path)).source)
     assert small == ["rate 0.1", "rate 0.3"]
+
+
+def test_runs_that_differ_in_their_number_of_tasks_are_told_apart_by_it(tmp_path: Path) -> None:
+    store(tmp_path, x=record("ewc"), y=record("ewc", tasks=["0/1/2/3/4", "5/6/7/8/9"]))
+    small = re.findall("<small>(tasks.*?)</small>", Page(write_page(tmp_path)).source)
+    assert small == ["tasks 5", "tasks 2"]
 
 
 def test_settings_that_are_younger_than_a_record_tell_nothing_apart(tmp_path: Path) -> None:

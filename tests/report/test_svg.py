@@ -171,6 +171,38 @@ def test_labels_are_thinned_where_they_would_touch() -> None:
     assert shown == names[::3]
 
 
+# Names.
+
+
+def test_names_of_twenty_tasks_fit_where_they_stand() -> None:
+    names = ["/".join(str(5 * task + k) for k in range(5)) for task in range(20)]
+    short = [f"{5 * task}-{5 * task + 4}" for task in range(20)]
+    short[:2] = names[:2]  # nine characters
+    narrow = ["0-4", "5-9", *short[2:]]
+    floors = bars([Bar(name, 0.9, 0.8) for name in names], "t")
+    assert [label.text for label in with_class(floors, "label")] == short
+    assert all(name in "\n".join(words(floors, "title")) for name in names)
+    svg = heat_map([[0.5] * 20] * 20, [f"after {name}" for name in names], names, "t")
+    labels = [(label.text, next(iter(label)).text) for label in with_class(svg, "label")]
+    assert labels[:20] == list(zip(narrow, names, strict=True))
+    assert labels[-1] == ("after 95-99", "after 95/96/97/98/99")
+
+
+def test_long_names_are_cut_to_their_room() -> None:
+    (label,) = with_class(bars([Bar("10/12/14/16/18/20", 0.9)], "t"), "label")
+    assert label.text == "10/12/14/…"
+    svg = heat_map([[0.5]], ["after x"], ["aquarium"], "t")
+    assert with_class(svg, "label")[0].text == "aquari…"
+
+
+def test_labels_under_lines_do_not_touch() -> None:
+    names = ["/".join(str(5 * task + k) for k in range(5)) for task in range(20)]
+    svg = lines([Line("x", [1.0] * 20)], names, "t")
+    shown = [word for word in words(svg) if "-" in word]
+    assert shown == [f"{first}-{first + 4}" for first in range(0, 100, 15)]
+    assert "15/16/17/18/19" in words(svg, "title")
+
+
 # Words.
 
 

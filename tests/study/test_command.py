@@ -144,8 +144,11 @@ def test_what_was_hardly_learned_is_yellow_and_what_is_unseen_has_a_line_of_its_
     seed = seed_record(0, certified=(30, 80))
     seed["floors"][0] |= {"accuracy": 0.4, "unseen_certified": 9, "unseen_total": 10, "unseen_floor": 0.60669}
     text = shown(outcome(record([seed], method="exact")))
-    assert re.search(r"\x1b\[33m *0\.300\x1b\[0m.* 0\.800 ", text)
+    assert re.search(r"\x1b\[33m *~0\.300\x1b\[0m.* 0\.800 ", text)
     assert ">=0.606" in text, "rounded down"
+    assert "Yellow and ~" in text and "after >=" in text
+    text = shown(outcome(record([seed_record(0, certified=(30, 80))], method="intercontinet")))
+    assert "certain." in text and ">=" not in text, "which is said where there is any"
 
 
 def test_methods_without_a_promise_and_runs_without_an_end_have_blanks() -> None:
@@ -165,6 +168,34 @@ def test_a_run_is_shown_with_the_accuracy_that_tables_have() -> None:
     assert text.endswith("mean over tasks; over all test examples, as tables have it: 72.50 ± 5.30 %.")
     promising = seed_record(3, certified=(90, 80))
     assert "certain" in shown(outcome(record([promising], method="intercontinet"))), "of which there is more to say"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "width", "words"), [(1, 120, "Below each"), (1, 54, "Beside each"), (6, 64, "Under lowest")]
+)
+def test_names_with_brackets_are_no_markup(seeds: int, width: int, words: str) -> None:
+    tasks = ["[bold]", "cats[/b]", "cow"]
+    every = [seed_record(seed, tasks=tasks, certified=(90, 70, 80)) for seed in range(seeds)]
+    content = record(every, dataset="/tmp/data[v2][/b].npz", tasks=tasks, test_examples=[9] * 3, method="intercontinet")
+    text = shown(outcome(content), width)
+    assert words in text and "/tmp/data[v2][/b].npz" in text and "cats[/b]" in text
+    assert ("[bold]" in text) is (words != "Under lowest")
+
+
+@pytest.mark.parametrize(("seeds", "words"), [(1, "Beside each task"), (3, "Beside each task"), (9, "Under lowest")])
+def test_no_number_of_twenty_tasks_is_cut_on_a_narrow_terminal(seeds: int, words: str) -> None:
+    tasks = ["/".join(str(5 * task + k) for k in range(5)) for task in range(20)]
+    certified, kept = [40 + task for task in range(20)], [task != 7 for task in range(20)]
+    every = [seed_record(seed, certified=certified, kept=kept, tasks=tasks) for seed in range(seeds)]
+    for seed in every:
+        for floor in seed["floors"]:
+            floor |= {"unseen_certified": 9, "unseen_total": 10, "unseen_floor": 0.6}
+    content = record(every, tasks=tasks, test_examples=[100] * 20, method="exact", dataset="cifar-100")
+    text = re.sub(r"\x1b\[[0-9;]*m", "", shown(outcome(content), 80))
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert words in text and text.count("0.400") == text.count("0.470 not kept") == seeds
+    assert text.count("90.00%") == seeds and "35/36/37/38/39" in text
+    assert ("0.410" in text) is (words != "Under lowest")
 
 
 def presented(study: str, folder: Path, *only: str, draw: bool = True) -> str:
@@ -238,3 +269,17 @@ def test_figures_need_a_folder_that_can_be_made(tmp_path: Path) -> None:
     (tmp_path / "docs").write_text("in the way")
     with pytest.raises(WriteError, match="--docs"):
         presented("figure4", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "settings", "words"),
+    [
+        ({"keep": 0.5}, ["keep=0.9"], "--keep and --set keep"),
+        ({"epochs": 9}, ["centre_epochs=2"], "--epochs and --set centre_epochs"),
+        ({"epochs": 5, "method": "sgd"}, ["epochs=7"], "--epochs and --set epochs"),
+    ],
+)
+def test_what_is_said_twice_is_refused(flags: dict[str, Any], settings: list[str], words: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"{words} speak of the same thing: leave one of them out"):
+        asked(flags, settings, None)
+    assert asked({**flags, "keep": None, "epochs": None}, settings, None).config.settings

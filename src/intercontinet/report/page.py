@@ -13,7 +13,7 @@ from intercontinet.files import write_atomically
 from intercontinet.report.cells import completed, difference, newest
 from intercontinet.report.metrics import overall_accuracy
 from intercontinet.report.paper import yardstick
-from intercontinet.report.parts import parse_object, read_bytes
+from intercontinet.report.parts import damaged, parse_object, read_bytes
 from intercontinet.report.record import CellKey, Floor, Record, SeedRecord, method_place, read_record
 from intercontinet.report.svg import Bar, Line, bars, heat_map, lines
 from intercontinet.report.words import down, duration, mean, percent, plain, points, spread
@@ -328,11 +328,12 @@ def _runs(files: Iterable[Path]) -> list[Run]:
 def _pool(records: Sequence[Record]) -> Run:
     taken = newest(records).values()
     used = {record.source: record for record, _ in taken} or {record.source: record for record in records}
-    metrics = [Path(r.source).parent / f"seed-{s.seed}" / METRICS for r, s in taken if Path(r.source).name == SUMMARY]
+    runs = [(Path(r.source).parent, s) for r, s in taken if Path(r.source).name == SUMMARY]
+    metrics = [(folder / f"seed-{seed.seed}" / METRICS, len(seed.accuracy_matrix)) for folder, seed in runs]
     return Run(
         records=tuple(used[source] for source in sorted(used)),
         seeds=tuple(seed for _, seed in taken),
-        epochs=tuple(_epochs(path) for path in metrics if path.exists()),
+        epochs=tuple(_epochs(path, learned) for path, learned in metrics if path.exists()),
     )
 
 
@@ -341,9 +342,9 @@ def _order(run: Run) -> tuple[str, int, int, str, float]:
 
 
 def _set_apart(runs: Sequence[Run]) -> list[Run]:
-    """Name runs by method and by whatever else a study has several of; and the settings in which like runs differ."""
+    """Name runs by method and by whatever else a study has several of; and what else like runs differ in."""
     several = {"method_name", *(name for name in NAMES if len({getattr(run.key, name) for run in runs}) > 1)}
-    settings = [{"net": run.first.net, **completed(run.first).settings} for run in runs]
+    settings = [{"net": run.first.net, "tasks": len(run.tasks), **completed(run.first).settings} for run in runs]
     out = []
     for run, own in zip(runs, settings, strict=True):
         like = [its for other, its in zip(runs, settings, strict=True) if _order(other)[:4] == _order(run)[:4]]
@@ -358,13 +359,22 @@ def _set_apart(runs: Sequence[Run]) -> list[Run]:
     return out
 
 
-def _epochs(file: Path) -> list[Epoch]:
-    """The epochs in a file of metrics. A last line that is still being written does not count, NaN is not known."""
-    out = []
-    for number, line in enumerate(read_bytes(file).split(b"\n")[:-1], start=1):
+def _epochs(file: Path, learned: int) -> list[Epoch]:
+    """The epochs in a file of metrics; NaN is not known.
+
+    Files are written whole, metrics before the summary that counts ``learned`` tasks: what ends early was cut off.
+    """
+    out, tasks = [], 0
+    *whole, rest = read_bytes(file).split(b"\n")
+    for number, line in enumerate(whole, start=1):
         part = parse_object(line, str(file), f"line {number}, ", nan=lambda _: None)
+        tasks += part.content.get("event") == "task"
         if part.content.get("event") == "epoch":
             place = part.whole("index"), part.text("phase"), part.whole("epoch")
             certified = part.maybe("certified", 0, 1) if "certified" in part.content else None
             out.append(Epoch(place, part.text("task"), part.maybe("loss"), part.maybe("accuracy", 0, 1), certified))
+    if rest:
+        raise damaged(str(file), f"its last line, {len(whole) + 1}, is cut off")
+    if tasks < learned:
+        raise damaged(str(file), f"it tells of {tasks} learned task(s), and {SUMMARY} of {learned}")
     return out

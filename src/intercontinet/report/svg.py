@@ -7,8 +7,10 @@ Every word is escaped, whatever a record holds.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from xml.etree import ElementTree
 
 from intercontinet.report.words import down, mean, percent
@@ -23,8 +25,9 @@ CELL_WIDTH, CELL_HEIGHT, GAP = 52, 36, 3
 BARS_START, BARS_WIDTH, BAR_HEIGHT, BAR_STEP = 74, 220, 18, 32
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 44, 344, 12, 180
-MOST_DOTS, MOST_LABELS = 30, 10
+MOST_DOTS, MOST_LABELS, LINE_LABEL = 30, 10, 8
 LOGARITHMIC = 100  # from this ratio of largest to smallest on
+CHARACTER = 6.6  # how wide one is, on average, in labels; digits are wider, slashes much narrower
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -73,14 +76,15 @@ def heat_map(
     True
     """
     names = [_shorten(name, 16) for name in rows]
-    left = 10 + 6.6 * max((len(name) for name in names), default=0)
+    left = 10 + CHARACTER * max((len(name) for name in names), default=0)
     description = "; ".join(
         f"{name}: " + ", ".join(f"{column} {percent(v)}" for column, v in zip(columns, row, strict=True))
         for name, row in zip(rows, values, strict=True)
     )
     svg = _canvas(left + len(columns) * CELL_WIDTH, 24 + len(rows) * CELL_HEIGHT, title, description)
     for j, column in enumerate(columns):
-        label = _add(svg, "text", _shorten(column, 8), class_="label middle", x=left + (j + 0.5) * CELL_WIDTH, y=15)
+        name, middle = _shorten(column, _fitting(CELL_WIDTH - GAP)), left + (j + 0.5) * CELL_WIDTH
+        label = _add(svg, "text", name, class_="label middle", x=middle, y=15)
         _add(label, "title", column)
     for i, row in enumerate(values):
         y = 24 + i * CELL_HEIGHT
@@ -114,7 +118,7 @@ def bars(tasks: Sequence[Bar], title: str) -> str:
         y = 24 + BAR_STEP * place
         row = _add(svg, "g", class_="row" if task.kept else "row broken")
         _add(row, "title", words[place])
-        _add(row, "text", _shorten(task.name, 11), class_="label end", x=BARS_START - 8, y=y + 13)
+        _add(row, "text", _shorten(task.name, _fitting(BARS_START - 8)), class_="label end", x=BARS_START - 8, y=y + 13)
         _add(row, "rect", class_="track", x=BARS_START, y=y, width=BARS_WIDTH, height=BAR_HEIGHT, rx=4)
         _add(row, "rect", class_="known", x=BARS_START, y=y, width=task.accuracy * BARS_WIDTH, height=BAR_HEIGHT, rx=4)
         if task.floor is not None:
@@ -159,8 +163,9 @@ def lines(series: Sequence[Line], labels: Sequence[str], title: str, shares: boo
         _add(svg, "line", class_="grid", x1=at[place], x2=at[place], y1=BOTTOM, y2=BOTTOM + 4)
         if len(marked) < len(labels) and place:  # the start of something: draw it through
             _add(svg, "line", class_="start", x1=at[place], x2=at[place], y1=TOP, y2=BOTTOM)
-    for place in marked[:: math.ceil(len(marked) / MOST_LABELS) or 1]:
-        _add(svg, "text", _shorten(labels[place], 8), class_="tick middle", x=at[place], y=BOTTOM + 18)
+    for place in _apart(marked, at, labels):
+        label = _add(svg, "text", _shorten(labels[place], LINE_LABEL), class_="tick middle", x=at[place], y=BOTTOM + 18)
+        _add(label, "title", labels[place])
     for number, line in enumerate(series):
         group = _add(svg, "g", class_=f"series s{number}")
         for run in _runs(line.low):
@@ -176,6 +181,13 @@ def lines(series: Sequence[Line], labels: Sequence[str], title: str, shares: boo
                     dot = _add(group, "circle", class_=kind, cx=x, cy=y, r=3.5)
                     _add(dot, "title", f"{labels[i]} {line.name}: {_word(line.values[i], shares)}".strip())
     return _text(svg)
+
+
+def _apart(marked: Sequence[int], at: Sequence[float], labels: Sequence[str]) -> Sequence[int]:
+    """Every so manieth place, for labels not to touch."""
+    longest = max((len(_shorten(labels[place], LINE_LABEL)) for place in marked), default=0)
+    nearest = min((at[b] - at[a] for a, b in pairwise(marked)), default=WIDTH)
+    return marked[:: max(math.ceil(len(marked) / MOST_LABELS), math.ceil(longest * CHARACTER / nearest), 1)]
 
 
 def _line_words(line: Line, shares: bool) -> str:
@@ -256,8 +268,26 @@ def _word(value: float | None, share: bool) -> str:
     return percent(value) if share or value is None else f"{value:.4g}"
 
 
+def _fitting(room: float) -> int:
+    """How many characters there is room for."""
+    return int(room / CHARACTER)
+
+
 def _shorten(name: str, most: int) -> str:
+    """A name in a few characters: consecutive numbers by their first and last, and what is still too long is cut.
+
+    >>> [_shorten(name, 8) for name in ("0/1/2/3", "10/11/12/13/14", "10/12/13/14", "aquarium")]
+    ['0/1/2/3', '10-14', '10/12/1…', 'aquarium']
+    """
+    if len(name) > most:
+        name = re.sub(r"\b\d{1,9}(/\d{1,9})+\b", lambda found: _first_to_last(found[0]), name)
     return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _first_to_last(numbers: str) -> str:
+    known = [int(number) for number in numbers.split("/")]
+    consecutive = all(b == a + 1 for a, b in pairwise(known))
+    return f"{known[0]}-{known[-1]}" if consecutive else numbers
 
 
 def _canvas(width: float, height: float, title: str, description: str) -> ElementTree.Element:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from intercontinet.report.results import ScenarioResult, TaskResult
 from intercontinet.tasks import SetDescription
 
 HARDLY = 0.6  # accuracy on a pair of classes; guessing gives one half at best
+ENDLESS = 1_000_000  # columns, for a table to say how many it wants
 
 
 COLUMNS: dict[str, Callable[[TaskResult], float]] = {
@@ -23,16 +28,34 @@ COLUMNS: dict[str, Callable[[TaskResult], float]] = {
 }
 
 
-def table(results: Sequence[ScenarioResult]) -> Table:
-    """One scenario: a row a task, and all methods side by side.
+@dataclass(frozen=True)
+class Compared:
+    """The methods' tables of one scenario: side by side where the console has room for all numbers, or else stacked."""
+
+    results: Sequence[ScenarioResult]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        first = self.results[0]
+        both = _beside(self.results)
+        wanted = Measurement.get(console, options.update(max_width=ENDLESS), both).maximum
+        out = [both] if wanted <= options.max_width else [_beside([result]) for result in self.results]
+        yield Text(f"{first.scenario}-incremental, keep {first.keep:.0%}", "bold")
+        yield from out
+
+
+def table(results: Sequence[ScenarioResult]) -> Compared:
+    """One scenario, to print: a row a task, and all methods, side by side if there is room.
 
     A floor below its promise is red; a task that was hardly learned is yellow.
     """
-    first = results[0]
-    out = Table(title=f"{first.scenario}-incremental, keep {first.keep:.0%}", title_justify="left", title_style="bold")
+    return Compared(results)
+
+
+def _beside(results: Sequence[ScenarioResult]) -> Table:
+    out = Table()
     names = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)
     names.add_column("task")
-    for task in first.tasks:
+    for task in results[0].tasks:
         names.add_row(task.task)
     names.add_section()
     names.add_row("average", style="bold")

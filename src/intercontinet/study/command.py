@@ -43,6 +43,7 @@ from intercontinet.study.tradeoff import tradeoff
 
 HALF = 0.5  # of a task's training set
 MOST_OF_A_NAME = 24  # characters of a task's name in a line
+ENDLESS = 1_000_000  # columns, for a table to say how many it wants
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,12 @@ class Outcome:
         """A row a seed with a column a task, or else a row a task, or else the tasks that matter most alone."""
         told = self.summary
         name = f"{told['dataset']}, {told['scenario']}-incremental, {METHOD_NAMES[told['method']]}"
-        for where, layout in LAYOUTS.items():
-            table = layout(told)
-            if Measurement.get(console, options, table).maximum <= options.max_width:
-                break
+        tables = [(where, layout(told)) for where, layout in LAYOUTS]
+        free = options.update(max_width=ENDLESS)
+        fitting = (x for x in tables if Measurement.get(console, free, x[1]).maximum <= options.max_width)
+        where, fits = next(fitting, tables[-1])
         yield Text(name, "bold")  # no string: brackets in a name are no markup
-        yield table
+        yield fits
         yield Text.from_markup(_caption(told, where), style="table.caption")
 
 
@@ -210,11 +211,11 @@ def _lowest(summary: Mapping[str, Any]) -> Table:
     return table
 
 
-LAYOUTS: dict[str, Callable[[Mapping[str, Any]], Table]] = {  # by where a share stands: the first that fits, or the last
-    "Below each task, the share of its training set": _by_seed,
-    "Beside each task, the share of its training set": _by_task,
-    "Under lowest, the least share of any task's training set": _lowest,
-}
+LAYOUTS: tuple[tuple[str, Callable[[Mapping[str, Any]], Table]], ...] = (  # the first that fits, or the last
+    ("Below each task, the share of its training set", _by_seed),
+    ("Beside each task, the share of its training set", _by_task),
+    ("Under lowest, the least share of any task's training set", _lowest),
+)
 
 
 def _means(seed: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -281,7 +282,8 @@ def present(
     for key in keys:
         cell, published = pooled.get(key), yardstick(key.dataset, key.scenario, key.method)
         paper = f", paper {paper_text(published)}" if study in TABLES else ""
-        text = f"{escape(str(key))}: {ours_text(cell)}{paper}; certified {certified_text(cell, broken=FELL_SHORT.format)}"
+        floors = certified_text(cell, broken=FELL_SHORT.format)
+        text = f"{escape(str(key))}: {ours_text(cell)}{paper}; certified {floors}"
         console.print(text, highlight=False, soft_wrap=True)
     found = [pooled[key] for key in keys if key in pooled]
     broken = [f"*: {SHORT}."] if any(not all(cell.kept) for cell in found) else []
