@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -207,11 +208,18 @@ def test_run_takes_ones_own_data_from_anywhere(call: Call) -> None:
         ("reproduce table1 --seeds 0", "seeds is 0"),
         ("reproduce table1 --device gpu --out x", "there is no device 'gpu'"),
         ("reproduce docs --out nowhere", "nowhere holds no records"),
+        (
+            "reproduce docs --show --only sgd",
+            "reproduce docs takes no --only and no --show: it runs nothing and writes docs",
+        ),
+        ("reproduce docs --seeds 2", "takes no --seeds:"),
+        ("reproduce docs --epochs 2", "takes no --epochs:"),
         ("report nowhere", "nowhere"),
         ("report .", "."),
         ("data get mnits", "did you mean 'mnist'"),
         ("bench --rounds 0", "rounds is 0"),
         ("bench --json x/figures.json", "there is no folder x: make it"),
+        ("bench --json ..", "--json: .. is a folder: name a file in it"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2_and_leaves_no_folder(
@@ -244,6 +252,71 @@ def test_output_that_has_nowhere_to_go_is_one_line_and_exit_2(command: str, tmp_
     with open("/dev/full", "w") as full:
         done = subprocess.run(line, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (2, "error: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", ["data list", "data get mnist", "report there", "run --dataset there --out x"])
+def test_a_folder_that_may_not_be_entered_is_one_line_and_exit_2(
+    call: Call, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("there").mkdir()
+
+    def refuse(path: Path, *_: Any, **__: Any) -> Any:  # as it is for all but root, who runs tests in containers
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        for name in ("is_file", "exists", "iterdir", "open", "mkdir"):
+            patch.setattr(Path, name, refuse)
+        code, _, err = call(*command.split())
+    assert code == 2 and re.fullmatch(r"error: cannot [^\n]+: Permission denied[^\n]+\n", err)
+
+
+def test_a_fault_of_ours_is_not_taken_for_a_file_that_cannot_be_read(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("intercontinet.tasks.describe_sets", fail)
+    with pytest.raises(OSError, match="Invalid argument"):
+        call("data", "list")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_output_that_cannot_show_a_character_shows_another(tmp_path: Path, encoding: str) -> None:
+    save_record(tmp_path / "results" / "table1", record(scenario="domain"))
+    line = [sys.executable, "-c", "from intercontinet.cli import main; main()", "reproduce", "table1", "--show"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"EWC" in done.stdout
+
+
+@pytest.mark.parametrize("target", ["figures.json", "folder/figures.json", "/dev/stdout"])
+def test_bench_finds_a_target_that_cannot_be_written_before_it_measures(
+    call: Call, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+
+    def measure(rounds: int, *_: Any) -> dict[str, int]:
+        measured.append(rounds)
+        return {"rounds": rounds}
+
+    monkeypatch.setattr("intercontinet.study.bench.measured", measure)
+    (tmp_path / "folder").mkdir()
+    code, _, err = call("bench", "--json", target)
+    assert (code, err, measured) == (0, "", [15])
+    if target.startswith("/dev"):
+        return
+    assert json.loads(Path(target).read_text()) == {"rounds": 15}
+    assert [path.name for path in Path(target).parent.iterdir() if path.is_file()] == ["figures.json"]
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", refuse)
+    code, _, err = call("bench", "--json", target)
+    assert (code, measured) == (2, [15])
+    assert err == f"error: --json: cannot write {target}: Permission denied. Choose another file\n"
 
 
 def test_a_pipe_that_is_closed_ends_quietly(tmp_path: Path) -> None:

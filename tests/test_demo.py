@@ -152,8 +152,8 @@ def test_plots_show_every_scenario_and_method(results: tuple[Path, Results], tmp
     save(room, tmp_path / "room")
 
 
-def printed(*shown: ScenarioResult) -> str:
-    console = Console(record=True, force_terminal=True, width=100, file=io.StringIO())
+def printed(*shown: ScenarioResult, width: int = 100) -> str:
+    console = Console(record=True, force_terminal=True, width=width, file=io.StringIO())
     console.print(table(shown))
     return console.export_text(styles=True)
 
@@ -170,6 +170,21 @@ def test_the_table_sets_both_learners_side_by_side(results: tuple[Path, Results]
         assert re.findall(r"[\d.]+%", line) == [f"{share:.1%}" for own in figures for share in own], row
     (average,) = (line for line in text.splitlines() if "average" in line)
     assert re.findall(r"[\d.]+%", average)[4::5] == [f"{result.average_test:.1%}" for result in both]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_on_a_narrow_terminal_the_tables_are_stacked_and_no_number_is_cut(
+    results: tuple[Path, Results], kept: bool
+) -> None:
+    both = [results[1]["task", method] for method in METHODS]
+    both = [replace(result, tasks=[replace(task, kept=kept) for task in result.tasks]) for result in both]
+    text = re.sub("\x1b\\[[0-9;]*m", "", printed(*both, width=80))
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    tasks = [task for result in both for task in result.tasks]
+    rows = [line for line in text.splitlines() if re.search(r"│ \d/\d ", line)]
+    for line, t in zip(rows, tasks, strict=True):
+        assert re.findall(r"[\d.]+%", line) == [f"{x:.1%}" for x in (t.after, t.now, t.floor, t.attacked, t.test)]
+        assert ("NOT CERTIFIED" in line) is not kept
 
 
 def test_a_missed_promise_is_shown_in_red(results: tuple[Path, Results]) -> None:

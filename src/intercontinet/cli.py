@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import sys
+import tempfile
 import time
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -12,7 +14,7 @@ import typer
 
 from intercontinet import commands
 from intercontinet.commands import PATH, console_for_pages
-from intercontinet.errors import InterContiNetError, InvalidSetting, Violation, memory_gave_out
+from intercontinet.errors import InterContiNetError, InvalidSetting, Violation, WriteError, memory_gave_out
 from intercontinet.version import __version__
 
 if TYPE_CHECKING:
@@ -257,6 +259,12 @@ def reproduce(
 
     console = console_for_pages()
     if study == "docs":
+        given = {"--only": bool(only), "--seeds": seeds is not None, "--epochs": epochs is not None, "--show": show}
+        if odd := [flag for flag, there in given.items() if there]:
+            raise InvalidSetting(
+                f"reproduce docs takes no {' and no '.join(odd)}: it runs nothing and writes {docs} from all that the "
+                "store holds. Leave that out, or name a study"
+            )
         write_document(out, docs)
         console.out(f"Wrote {docs}/results.md and its figures.", highlight=False)
         return
@@ -353,8 +361,8 @@ def bench(
     from intercontinet.study.bench import device_for_tables, measured
     from intercontinet.study.machine import chosen_device
 
-    if json_file is not None and not json_file.absolute().parent.is_dir():  # better known before than after
-        raise InvalidSetting(f"--json: there is no folder {json_file.parent}: make it, or choose another file")
+    if json_file is not None:
+        _check_target(json_file)
     at = chosen_device(device)
     tables_on = device_for_tables(device) if tables else None
     places = (at if stream else None, tables_on, at if exact else None)
@@ -362,6 +370,21 @@ def bench(
     if json_file is not None:
         write_atomically(json_file, (json.dumps(figures, indent=1) + "\n").encode())
         typer.echo(f"Wrote {json_file}")
+
+
+def _check_target(path: Path) -> None:
+    """Refuse a file that cannot be written, which is better known before measuring than after."""
+    if path.is_dir():
+        raise InvalidSetting(f"--json: {path} is a folder: name a file in it")
+    if path.exists() and not path.is_file():
+        return  # a device or a pipe is written to as it is
+    target = path.resolve()
+    if not target.parent.is_dir():
+        raise InvalidSetting(f"--json: there is no folder {path.parent}: make it, or choose another file")
+    try:
+        tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.").close()
+    except OSError as error:
+        raise WriteError(f"--json: cannot write {path}: {error.strerror}. Choose another file") from error
 
 
 app.command()(commands.protect)
@@ -372,6 +395,7 @@ app.command()(commands.verify)
 
 def main() -> None:
     """Run the command line, turning this package's errors into exit codes."""
+    _never_stumble()
     try:
         app()
     except Violation as error:
@@ -385,10 +409,21 @@ def main() -> None:
             raise
         _out_of_memory(error)
     except OSError as error:
-        if error.errno not in NO_ROOM or error.filename is not None:
+        if error.filename is None and error.errno not in NO_ROOM:
             raise
-        typer.secho(f"error: cannot write the output: {error.strerror}", fg="red", err=True)
+        words = f"cannot write the output: {error.strerror}"
+        if error.filename is not None:
+            words = f"cannot read or write {error.filename}: {error.strerror}. Check it and the folder it is in"
+        typer.secho(f"error: {words}", fg="red", err=True)
         sys.exit(2)
+
+
+def _never_stumble() -> None:
+    """Have characters that a terminal or file cannot show become question marks, rather than end the command."""
+    for stream in (sys.stdout, sys.stderr):
+        # stderr's own handler, "backslashreplace", never fails either, and says which character it was
+        if isinstance(stream, TextIOWrapper) and stream.errors != "backslashreplace":
+            stream.reconfigure(errors="replace")
 
 
 def _out_of_memory(error: BaseException) -> NoReturn:

@@ -14,13 +14,14 @@ import pytest
 import torch
 
 from intercontinet.engine.loop import Listener, Progress
-from intercontinet.errors import InvalidSetting, OutOfMemory, WriteError
+from intercontinet.errors import InvalidData, InvalidSetting, OutOfMemory, WriteError
 from intercontinet.study import reproduce
 from intercontinet.study.config import settings_of
 from intercontinet.study.reproduce import Step, steps, work_through
 from intercontinet.study.run import Run, complete
-from intercontinet.study.store import cells, load_records
+from intercontinet.study.store import cells, load_records, save_record
 from intercontinet.study.studies import KEEPS, STUDIES, Plan, Study, named
+from tests.study.records import record
 
 KEPT = {"keep": 0.5}
 TINY = Study(
@@ -71,6 +72,16 @@ def test_only_what_is_missing_is_run_and_cells_are_pooled(tmp_path: Path) -> Non
     assert len(pooled) == 4
     lacking = steps("tiny", tmp_path, None, 2)
     assert [(len(step.config.seeds), step.config.seeds) for step in lacking] == [(1, (1,))] * 3, "the study's own two"
+
+
+def test_a_file_that_would_be_lost_is_found_before_training(tmp_path: Path) -> None:
+    save_record(tmp_path / "tiny", record(scenario="domain", method="sgd"))
+    with pytest.raises(
+        InvalidData, match=r"domain-sgd-seeds-0-1\.json holds domain/sgd on mnist, .* move that file away"
+    ):
+        steps("tiny", tmp_path, 2, 2)
+    assert names(steps("tiny", tmp_path, 2, 2, ["task"])) == ["task/sgd"], "which that file is not in the way of"
+    assert names(steps("tiny", tmp_path, 1, 2, ["domain/sgd"])) == ["domain/sgd"]
 
 
 def test_records_are_whole_with_variant_and_curves(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from intercontinet.errors import InvalidData, WriteError
 from intercontinet.report.record import CellKey
-from intercontinet.study.store import cells, load_records, record_name, save_record
+from intercontinet.study.store import cells, load_records, place_for, record_name, save_record
 from tests.study.records import finals, parsed, record, seed_record, write
 
 # Writing and reading.
@@ -51,6 +51,22 @@ def test_a_file_has_a_line_for_each_field_and_seed(tmp_path: Path) -> None:
 )
 def test_files_are_named_after_scenario_method_variant_and_seeds(changes: dict[str, Any], name: str) -> None:
     assert record_name(record(**changes)) == name
+
+
+def test_where_a_record_belongs_is_known_before_there_is_one(tmp_path: Path) -> None:
+    key = CellKey("mnist", "task", "ewc")
+    path = place_for(tmp_path, key, (0, 1))
+    assert path == save_record(tmp_path, record())
+    assert place_for(tmp_path, key, (1, 0)) == path, "the same again"
+    assert place_for(tmp_path, key, (0, 1), several=True).name == "mnist-task-ewc-seeds-0-1.json"
+    for other, seeds, lost in (
+        (CellKey("digits", "task", "ewc"), (0, 1), "task/ewc on mnist"),
+        (key, (0, 1), "seeds \\[5\\]"),
+    ):
+        if other == key:
+            write(path, record(seeds=[seed_record(seed) for seed in (0, 5)]))
+        with pytest.raises(InvalidData, match=f"holds {lost}, which saving this record would lose: move that file"):
+            place_for(tmp_path, other, seeds)
 
 
 def test_offline_has_one_row_and_no_forgetting(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     with Mirror() as mirror:
         remotes = [mirror.add(f"{name}.gz", gzip.compress(content)) for name, content in tiny_idx_files().items()]
         monkeypatch.setitem(
-            IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], remotes=tuple(remotes), train=20, test=10)
+            IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], remotes=tuple(remotes), train=20, test=10, counts=None)
         )
         serve_cifar(mirror, monkeypatch, {"cifar-100-binary/train.bin": bytes(4 * 3074), **CIFAR_TEST})
         yield mirror
@@ -40,7 +40,7 @@ def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
 @pytest.fixture
 def tiny_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tiny data set in the place of MNIST's."""
-    monkeypatch.setitem(IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], train=20, test=10))
+    monkeypatch.setitem(IMAGE_SETS, "mnist", replace(IMAGE_SETS["mnist"], train=20, test=10, counts=None))
     (folder / "mnist").mkdir()
     for file, content in tiny_idx_files().items():
         (folder / "mnist" / file).write_bytes(content)

@@ -39,9 +39,42 @@ def test_files_of_another_data_set_are_refused(
         image_set("mnist")
 
 
+def test_files_that_have_the_shape_of_others_are_told_by_their_counts_of_classes(
+    tiny_mnist: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counts(train: int, test: int) -> None:
+        own = replace(IMAGE_SETS["mnist"], counts=((2,) * 9 + (train,), (1,) * 9 + (test,)))
+        monkeypatch.setitem(IMAGE_SETS, "mnist", own)
+
+    counts(2, 1)
+    image_set("mnist")
+    counts(3, 1)
+    alone = (
+        r"^the training files of mnist in .*mnist have 2 examples of class 9 where 3 belong: these are other files\. D"
+    )
+    with pytest.raises(InvalidData, match=alone):
+        image_set("mnist")
+    counts(2, 4)
+    fashion = replace(IMAGE_SETS["fashion-mnist"], counts=((2,) * 10, (1,) * 10))
+    monkeypatch.setitem(IMAGE_SETS, "fashion-mnist", fashion)
+    with pytest.raises(
+        InvalidData, match=r"test files .* 1 examples of class 9 .* \(perhaps of fashion-mnist\)\. Delete"
+    ):
+        image_set("mnist")
+    assert describe_sets()[0].damage.startswith(f"the test files of mnist in {tiny_mnist} have 1 ")
+
+
+def test_the_counts_of_classes_add_up() -> None:
+    for known in IMAGE_SETS.values():
+        assert known.counts is not None
+        assert [len(part) for part in known.counts] == [known.classes] * 2
+        assert [sum(part) for part in known.counts] == [known.train, known.test]
+    assert len({known.counts for known in IMAGE_SETS.values()}) == 4
+
+
 def test_a_cifar_file_that_lacks_whole_records_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = IMAGE_SETS["cifar-10"]
-    monkeypatch.setitem(IMAGE_SETS, "cifar-10", replace(known, train=10, test=2))
+    monkeypatch.setitem(IMAGE_SETS, "cifar-10", replace(known, train=10, test=2, counts=None))
     place = folder / known.folder
     place.mkdir(parents=True)
     for file in known.files:

@@ -21,7 +21,7 @@ from intercontinet.learners.catalogue import defaults_of
 from intercontinet.study.config import Config, check_count, configure, settings_of
 from intercontinet.study.machine import chosen_device
 from intercontinet.study.run import Run, complete
-from intercontinet.study.store import Cell, cells, load_records, save_record
+from intercontinet.study.store import Cell, cells, load_records, place_for, save_record
 from intercontinet.study.studies import STUDIES, Plan, chosen, named
 from intercontinet.tasks import Stream, stream
 
@@ -49,6 +49,7 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
 
     Raises:
         InvalidSetting: There is no such study or cell, or the store holds seeds of a cell with other settings.
+        InvalidData: The store cannot be read, or the file in which a cell belongs holds another.
     """
     whole = named(study)
     if seeds is not None:
@@ -65,6 +66,7 @@ def steps(study: str, results: Path, seeds: int | None, epochs: int | None, only
         config = configure(*asked, net=plan.net, settings=plan.settings, epochs=own if epochs is None else epochs)
         _check_alike(cell, config)  # though nothing is missing: what is shown must be what was asked for
         if missing:
+            place_for(results / study, plan.key, missing, whole.several)  # refused now, not once all is trained
             left.append(Step(plan, config))
     return left
 

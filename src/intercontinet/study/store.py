@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -23,7 +23,7 @@ from intercontinet.report.metrics import (
 from intercontinet.report.parts import damaged
 from intercontinet.report.record import CellKey, Record, SeedRecord, parse_record, read_record
 
-__all__ = ["Cell", "CellKey", "cells", "listed", "load_records", "record_name", "save_record"]
+__all__ = ["Cell", "CellKey", "cells", "listed", "load_records", "place_for", "record_name", "save_record"]
 
 _NEAR = 1e-5  # how far a stored mean may be from the mean of what is stored
 
@@ -104,32 +104,43 @@ def record_name(record: Mapping[str, object]) -> str:
     Raises:
         InvalidData: It is no complete record.
     """
-    return _name(_checked(parse_record(_text(record), "the record")))
+    new = _checked(parse_record(_text(record), "the record"))
+    return _name(new.key, _numbers(new))
 
 
 def save_record(folder: Path, record: Mapping[str, object], several: bool = False) -> Path:
     """Write a record, a JSON object, into a study's folder; the same cell and seeds, run again, replace the old file.
 
-    Where the study is of ``several`` data sets, the file's name begins with the record's own.
-
     Raises:
-        InvalidData: It is no complete record, or its file holds another cell, or seeds that would be lost.
+        InvalidData: It is no complete record, or its file holds what would be lost, see :func:`place_for`.
         WriteError: The file cannot be written.
     """
     text = _text(record)
     new = _checked(parse_record(text, "the record"))
-    path = folder / ((f"{new.key.dataset}-" if several else "") + _name(new))
-    if path.exists():
-        old = read_record(path)
-        lost = {seed.seed for seed in old.seeds} - {seed.seed for seed in new.seeds}
-        if old.key != new.key or lost:
-            kind = f"seeds {sorted(lost)}" if old.key == new.key else f"{old.key} on {old.key.dataset}"
-            raise InvalidData(f"{path} holds {kind}, which saving this record would lose: move that file away first")
+    path = place_for(folder, new.key, _numbers(new), several)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WriteError(f"cannot make the folder {folder}: {error.strerror}. Choose another") from error
     write_atomically(path, text.encode())
+    return path
+
+
+def place_for(folder: Path, key: CellKey, seeds: Collection[int], several: bool = False) -> Path:
+    """The file in which a cell's record with these seeds belongs, so that one knows before training whether it can.
+
+    Where the study is of ``several`` data sets, the file's name begins with the record's own.
+
+    Raises:
+        InvalidData: The file is there and holds another cell, or seeds that would be lost.
+    """
+    path = folder / ((f"{key.dataset}-" if several else "") + _name(key, seeds))
+    if path.exists():
+        old = read_record(path)
+        lost = set(_numbers(old)) - set(seeds)
+        if old.key != key or lost:
+            kind = f"seeds {sorted(lost)}" if old.key == key else f"{old.key} on {old.key.dataset}"
+            raise InvalidData(f"{path} holds {kind}, which saving this record would lose: move that file away first")
     return path
 
 
@@ -158,10 +169,13 @@ def listed(folder: Path) -> list[Path]:
         ) from error
 
 
-def _name(record: Record) -> str:
+def _name(key: CellKey, seeds: Collection[int]) -> str:
     """``<scenario>-<method>[-<variant>]-seeds-<first>-<last>.json``."""
-    numbers = [seed.seed for seed in record.seeds]
-    return f"{str(record.key).replace('/', '-')}-seeds-{min(numbers)}-{max(numbers)}.json"
+    return f"{str(key).replace('/', '-')}-seeds-{min(seeds)}-{max(seeds)}.json"
+
+
+def _numbers(record: Record) -> list[int]:
+    return [seed.seed for seed in record.seeds]
 
 
 def _checked(record: Record) -> Record:

@@ -14,6 +14,7 @@ from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.tasks.formats import AFRESH, Bytes, read_cifar, read_idx
 
 Part = tuple[Bytes, Bytes]
+Counts = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class ImageSet:
         classes: Number of classes.
         train: Number of training images.
         test: Number of test images.
+        counts: How many of each class there are, for training and for testing, since other sets have files of the
+            same names and shapes; None where that is not checked.
     """
 
     folder: str
@@ -52,6 +55,7 @@ class ImageSet:
     classes: int
     train: int
     test: int
+    counts: Counts | None = None
 
     @property
     def place(self) -> Path:
@@ -110,17 +114,26 @@ def _read_cifar_100(paths: list[Path]) -> tuple[Part, Part]:
     return train, test
 
 
-def _idx_set(folder: str, mirror: str, *remotes: tuple[str, int]) -> ImageSet:
+def _idx_set(folder: str, mirror: str, counts: Counts, *remotes: tuple[str, int]) -> ImageSet:
     files = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
     sources = tuple(Remote(f"{mirror}/{file}.gz", *known) for file, known in zip(files, remotes, strict=True))
-    return ImageSet(folder, files, sources, _read_idx_set, (1, 28, 28), 10, 60_000, 10_000)
+    return ImageSet(folder, files, sources, _read_idx_set, (1, 28, 28), 10, 60_000, 10_000, counts)
 
 
+def _even(classes: int, train: int, test: int) -> Counts:
+    return (train,) * classes, (test,) * classes
+
+
+_OF_MNIST = (
+    (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
+    (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
+)
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
 IMAGE_SETS = {
     "mnist": _idx_set(
         "mnist",
         "https://ossci-datasets.s3.amazonaws.com/mnist",
+        _OF_MNIST,
         ("f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
         ("d53e105ee54ea40749a09fcbcd1e9432", 28_881),
         ("9fb629c4189551a2d022fa330f9573f3", 1_648_877),
@@ -129,6 +142,7 @@ IMAGE_SETS = {
     "fashion-mnist": _idx_set(
         "fashion-mnist",
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        _even(10, 6000, 1000),
         ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
         ("25c81989df183df01b3e8a0aad5dffbe", 29_515),
         ("bef4ecab320f06d8554ea6380940ec79", 4_422_102),
@@ -143,6 +157,7 @@ IMAGE_SETS = {
         10,
         50_000,
         10_000,
+        _even(10, 5000, 1000),
     ),
     "cifar-100": ImageSet(
         "cifar-100-binary",
@@ -153,5 +168,6 @@ IMAGE_SETS = {
         100,
         50_000,
         10_000,
+        _even(100, 500, 100),
     ),
 }

@@ -11,6 +11,7 @@ import torch
 from intercontinet.errors import InvalidData
 from intercontinet.tasks.catalogue import IMAGE_SETS, Part, about
 from intercontinet.tasks.download import download
+from intercontinet.tasks.formats import Bytes
 from intercontinet.tasks.scenario import Pair
 
 
@@ -71,7 +72,7 @@ def _damage(name: str) -> str:
 def image_set(name: str) -> tuple[Pair, Pair]:
     """Train and test examples: x [n, channels, height, width] in [0, 1], y [n]. Missing files are downloaded.
 
-    What lies in the folder is judged by its contents (shape, counts, labels), since the same examples may well be
+    What lies in the folder is judged by its contents (shape, counts of each class), since the same examples may well be
     packed in other bytes; what is downloaded, by its checksum too.
 
     Raises:
@@ -83,11 +84,12 @@ def image_set(name: str) -> tuple[Pair, Pair]:
     if known.missing():
         download(name)
     train, test = known.read([path for path in map(known.find, known.files) if path is not None])
-    return _examples(name, "training", train, known.train), _examples(name, "test", test, known.test)
+    return _examples(name, False, train), _examples(name, True, test)
 
 
-def _examples(name: str, kind: str, part: Part, count: int) -> Pair:
+def _examples(name: str, testing: bool, part: Part) -> Pair:
     known, (images, labels) = about(name), part
+    kind, count = ("test", known.test) if testing else ("training", known.train)
     if images.shape != (count, *known.shape) or labels.shape != (count,) or labels.max() >= known.classes:
         raise InvalidData(
             f"the {kind} files of {name} in {known.place} hold images {images.shape} and labels {labels.shape} up to "
@@ -95,5 +97,24 @@ def _examples(name: str, kind: str, part: Part, count: int) -> Pair:
             f"these are {'cut short, or ' if len(images) < count else ''}other files. Delete them, and the official "
             "ones are downloaded"
         )
+    _check_counts(name, testing, labels)
     x = torch.from_numpy(images.astype(np.float32)).div_(255)
     return x, torch.from_numpy(labels.astype(np.int64))
+
+
+def _check_counts(name: str, testing: bool, labels: Bytes) -> None:
+    """Tell sets apart whose files have the same names and shapes, as those of MNIST and FashionMNIST do."""
+    known = about(name)
+    if known.counts is None:
+        return
+    found, wanted = tuple(np.bincount(labels, minlength=known.classes).tolist()), known.counts[testing]
+    if found == wanted:
+        return
+    odd = next(member for member in range(known.classes) if found[member] != wanted[member])
+    twins = [n for n, a in IMAGE_SETS.items() if a.files == known.files and a.counts and a.counts[testing] == found]
+    perhaps = f" (perhaps of {twins[0]})" if twins else ""
+    raise InvalidData(
+        f"the {'test' if testing else 'training'} files of {name} in {known.place} have {found[odd]} examples of class "
+        f"{odd} where {wanted[odd]} belong: these are other files{perhaps}. Delete them, and the official ones are "
+        "downloaded"
+    )

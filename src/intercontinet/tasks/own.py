@@ -61,8 +61,9 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     arrays = load_arrays(path)
     for name in (*_ARRAYS, *(_TASKS if set(_TASKS) & set(arrays) else ())):
         if name not in arrays:
+            others = arrays.keys() - {*_ARRAYS, *_TASKS}  # what has its own place is no slip for another
             raise InvalidData(
-                f"{path} lacks the array '{name}'{nearest(name, arrays)}: it should hold "
+                f"{path} lacks the array '{name}'{nearest(name, sorted(others))}: it should hold "
                 f"{', '.join(_ARRAYS)}, and both or neither of {' and '.join(_TASKS)}"
             )
     return arrays
@@ -85,14 +86,21 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
                 try:
                     arrays[name] = file[name]
                 except broken as error:
-                    raise InvalidData(f"{name} in {path} is no plain array, or is damaged: {error}") from error
+                    why = _reason(error, "it holds Python objects; give numbers only")
+                    raise InvalidData(f"{name} in {path} is no plain array, or is damaged: {why}") from error
             return arrays
     except InvalidData:
         raise
     except broken as error:
-        raise InvalidData(f"{path} is no .npz file, or is damaged: {error}") from error
+        why = _reason(error, "it begins like no such file; save the arrays with numpy.savez")
+        raise InvalidData(f"{path} is no .npz file, or is damaged: {why}") from error
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def _reason(error: Exception, words: str) -> str:
+    """NumPy's reason, or our words where NumPy advises to unpickle, which would run whatever a file holds."""
+    return words if "pickle" in str(error) else str(error)
 
 
 def _unreadable(path: Path | str, error: OSError) -> InvalidData:
@@ -104,6 +112,8 @@ def _inputs(path: Path, name: str, values: NDArray[Any]) -> Tensor:
         raise InvalidData(f"{name} in {path} is {values.dtype}: give floats, or bytes (uint8) from 0 to 255")
     if values.ndim < 2:
         raise InvalidData(f"{name} in {path} has shape {values.shape}; expected [examples, ...]")
+    if 0 in values.shape[1:]:
+        raise InvalidData(f"{name} in {path} has shape {values.shape}: its examples are empty; give each some numbers")
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as that
         x = torch.from_numpy(values.astype(np.float32))
     return x.div_(255) if values.dtype == np.uint8 else x
