@@ -31,6 +31,7 @@ EXPLANATION = (
     "floor. In [yellow]yellow[/]: hardly learned."
 )
 
+OF_FILES = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ENAMETOOLONG)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # why output can fail; a closed pipe ends it quietly
 
 app = typer.Typer(
@@ -409,10 +410,11 @@ def main() -> None:
             raise
         _out_of_memory(error)
     except OSError as error:
-        if error.filename is None and error.errno not in NO_ROOM:
+        named = isinstance(error.filename, str | bytes) and error.errno in (*OF_FILES, *NO_ROOM)
+        if not named and (error.errno not in NO_ROOM or error.filename is not None):
             raise
         words = f"cannot write the output: {error.strerror}"
-        if error.filename is not None:
+        if named:
             words = f"cannot read or write {error.filename}: {error.strerror}. Check it and the folder it is in"
         typer.secho(f"error: {words}", fg="red", err=True)
         sys.exit(2)

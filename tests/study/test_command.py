@@ -283,3 +283,13 @@ def test_what_is_said_twice_is_refused(flags: dict[str, Any], settings: list[str
     with pytest.raises(InvalidSetting, match=f"{words} speak of the same thing: leave one of them out"):
         asked(flags, settings, None)
     assert asked({**flags, "keep": None, "epochs": None}, settings, None).config.settings
+
+
+def test_settings_on_the_command_line_go_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("keep: 0.9\nepochs: 9\n")
+    config = asked({}, ["keep=0.5", "centre_epochs=2"], file).config
+    assert (config.settings["keep"], config.settings["centre_epochs"]) == (0.5, 2)
+    file.write_text("keep: 0.9\nsettings: {keep: 0.5}\n")
+    with pytest.raises(InvalidSetting, match=r"run.yaml: keep and keep under settings speak of the same thing"):
+        asked({}, [], file)

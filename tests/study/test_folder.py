@@ -441,11 +441,49 @@ def test_a_configuration_of_words_where_numbers_belong_is_damage(tmp_path: Path)
         stored_config(tmp_path)
 
 
-def test_what_a_process_that_was_killed_left_unfinished_is_swept_away(tmp_path: Path) -> None:
+def test_what_a_process_that_was_killed_left_unfinished_is_swept_away_and_nothing_else(tmp_path: Path) -> None:
+    run = small("sgd")
+    start(tmp_path, run)
     left = [tmp_path / ".summary.json.1a2b.part", tmp_path / "seed-0" / ".model.safetensors.3c4d.part"]
-    mine = tmp_path / "notes.part"
+    mine = [tmp_path / ".film.mkv.part", tmp_path / "seed-0" / "notes.part"]
     (tmp_path / "seed-0").mkdir()
-    for path in (*left, mine):
+    for path in (*left, *mine):
         path.write_text("half")
-    with held(tmp_path):
-        assert not any(path.exists() for path in left) and mine.exists()
+    assert resume(tmp_path, run) is None
+    assert not any(path.exists() for path in left) and all(path.exists() for path in mine)
+
+
+@pytest.mark.parametrize("name", ["package.json", "seed-0"])
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(InvalidSetting, match=f"holds {name}, which is of something else"):
+        start(tmp_path, small("sgd"))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_stream_of_another_number_of_tasks_is_refused(tmp_path: Path, count: int) -> None:
+    run = small("sgd")
+    start(tmp_path, run)
+    leave(tmp_path, run, run.advance(run.begin()))
+    tasks = [*run.stream.tasks, run.stream.tasks[0]][:count]
+    other = Run(run.config, "cpu", tasks=replace(run.stream, tasks=tasks))
+    with pytest.raises(InvalidSetting, match=rf"the run began with 2 task\(s\), and there are {count} now"):
+        resume(tmp_path, other)
+
+
+def test_test_examples_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+
+    def counted(x: Tensor, y: Tensor) -> str:
+        hashed.append(len(x))
+        return fingerprint(x, y)
+
+    monkeypatch.setattr("intercontinet.study.run.fingerprint", counted)
+    run = small("sgd", tasks=3)
+    start(tmp_path, run)
+    state = run.begin()
+    while state.done < run.lessons:
+        state = run.advance(state)
+        leave(tmp_path, run, state)
+    assert len(hashed) == 3 + 3, "three test sets, and three training sets"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
+from intercontinet.errors import InvalidData
 from intercontinet.study.store import save_record
 from intercontinet.study.studies import STUDIES
-from intercontinet.study.trials import STUDY, TABLES, found, markdown, rich_table
+from intercontinet.study.trials import STUDY, TABLES, found, legend, markdown, not_run, rich_table
 from tests.study.records import record, seed_record
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -59,3 +61,17 @@ def test_every_trial_that_is_planned_has_a_cell_in_its_table() -> None:
     for plan in STUDIES[STUDY].plans:
         cells = {other.key for other in STUDIES[TABLES[plan.dataset]].plans}
         assert any((plan.scenario, plan.method) == (key.scenario, key.method) for key in cells), plan.key
+
+
+def test_what_is_planned_and_was_not_run_is_named() -> None:
+    """So that nobody takes a plan for something that was tried."""
+    ran = {f"{trial.ours.key.dataset}/{trial.ours.key}" for trial in found(RESULTS)}
+    left = not_run(RESULTS)
+    assert not ran & set(left) and len(ran) + len(left) == len(STUDIES[STUDY].plans)
+    assert all(f"`{name}`" in legend(RESULTS)[-1] for name in left)
+
+
+def test_a_record_of_a_data_set_without_a_table_is_named(tmp_path: Path) -> None:
+    save_record(tmp_path / STUDY, record(dataset="digits", variant="odd"), several=True)
+    with pytest.raises(InvalidData, match=r"digits-.*json is of digits, of which there is no table"):
+        found(tmp_path)

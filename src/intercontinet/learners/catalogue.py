@@ -53,7 +53,9 @@ def plain(settings: Values) -> dict[str, Any]:
 def defaults_of(method: str) -> dict[str, Any]:
     """A method's own defaults, as a record has them: what a setting that is younger than a record was then."""
     kind = METHODS.get(method)
-    return {} if kind is None else plain({f.name: f.default for f in fields(kind.settings) if f.default is not MISSING})
+    if kind is None:
+        return {}
+    return plain({f.name: f.default for f in fields(kind.settings) if f.default is not MISSING} | dict(kind.fixed))
 
 
 def check_type(name: str, value: Any, kind: str) -> None:

@@ -41,6 +41,7 @@ from intercontinet.study.tables import (
 )
 from intercontinet.study.tradeoff import tradeoff
 
+SAME = {"keep": ("keep",), "epochs": ("epochs", "centre_epochs", "radii_epochs")}  # an option, and settings like it
 HALF = 0.5  # of a task's training set
 MOST_OF_A_NAME = 24  # characters of a task's name in a line
 ENDLESS = 1_000_000  # columns, for a table to say how many it wants
@@ -67,8 +68,13 @@ def asked(flags: Mapping[str, Any], settings: Sequence[str], file: Path | None, 
     """
     stored = dict(read_config(file)) if file is not None else {}
     given = dict(_setting(text) for text in settings)
-    _check_said_once(flags, given)
-    own = {**stored.pop("settings", {}), **given}
+    _check_said_once(flags, given, "--{} and --set {}")
+    filed = stored.pop("settings", {})
+    _check_said_once(stored, filed, f"{file}: {{}} and {{}} under settings")
+    for flag, names in SAME.items():  # flags over the file
+        if any(name in given for name in names):
+            stored.pop(flag, None)
+    own = {**filed, **given}
     values = {**stored, **{name: value for name, value in flags.items() if value is not None}}
     device, out, keep = str(values.pop("device", "auto")), values.pop("out", None), values.pop("keep", None)
     if out is not None and not str(out):
@@ -91,12 +97,12 @@ def asked(flags: Mapping[str, Any], settings: Sequence[str], file: Path | None, 
     return Asked(before or configure(**values, settings=own), device, folder, tuple(notes))
 
 
-def _check_said_once(flags: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse flags and settings that speak of the same thing: one of them would not count."""
-    for flag, names in (("keep", ("keep",)), ("epochs", ("epochs", "centre_epochs", "radii_epochs"))):
-        both = [name for name in names if name in given]
-        if both and flags.get(flag) is not None:
-            raise InvalidSetting(f"--{flag} and --set {both[0]} speak of the same thing: leave one of them out")
+def _check_said_once(options: Mapping[str, Any], settings: Mapping[str, Any], words: str) -> None:
+    """Refuse options and settings that speak of the same thing: one of them would not count."""
+    for option, names in SAME.items():
+        both = [name for name in names if name in settings]
+        if both and options.get(option) is not None:
+            raise InvalidSetting(f"{words.format(option, both[0])} speak of the same thing: leave one of them out")
 
 
 def _check_same(folder: Path, before: Config, values: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -275,6 +281,8 @@ def present(
         return
     if study == trials.STUDY and not only:
         console.print(trials.rich_table(trials.found(results)))
+        if left := trials.not_run(results):
+            console.out(f"{trials.LEFT}: {', '.join(left)}.", highlight=False)
         return
     if study not in TABLES and not records:
         console.out(f"{results / study} holds no records yet.", highlight=False)

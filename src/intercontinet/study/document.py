@@ -84,7 +84,7 @@ def results_document(results: Path) -> str:
             parts.append(
                 guarantee.markdown(guarantee.rows(results)) if ours else trials.markdown(trials.found(results))
             )
-            parts.append("\n".join(f"- {line}" for line in (guarantee.LEGEND if ours else trials.LEGEND)))
+            parts.append("\n".join(f"- {line}" for line in (guarantee.LEGEND if ours else trials.legend(results))))
             parts += [
                 _what_was_run(_of_one(pooled, dataset), f" on {dataset}")
                 for dataset in dict.fromkeys(key.dataset for key in pooled)

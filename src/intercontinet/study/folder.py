@@ -25,8 +25,8 @@ from intercontinet.study.store import listed
 from intercontinet.version import __version__
 
 FORMAT, VERSION = "intercontinet run folder", 1
-UNFINISHED = ".*.part"  # what files are called while they are written
 CONFIG, CHECKPOINT, SUMMARY, LOCK = "config.json", "checkpoint.safetensors", "summary.json", ".lock"
+WEIGHTS, CERTIFICATE, METRICS = "model.safetensors", "model.icn", "metrics.jsonl"
 
 
 @contextmanager
@@ -46,9 +46,6 @@ def held(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise WriteError(f"cannot use the folder {folder}: {error.strerror or error}. Choose another --out") from error
     try:
-        for left in (*folder.glob(UNFINISHED), *folder.glob(f"seed-*/{UNFINISHED}")):  # by one that was killed
-            with suppress(OSError):
-                left.unlink()
         yield
     finally:
         lock.release()
@@ -58,7 +55,8 @@ def start(folder: Path, run: Run) -> None:
     """Note what is being run, in a folder that holds no run yet, nor anything that could be taken for one's."""
     if (folder / CONFIG).exists():
         raise InvalidSetting(f"{folder} already holds a run: go on with it by --resume, or choose another --out")
-    others = [path.name for path in listed(folder) if path.suffix == ".json" or path.name == CHECKPOINT]
+    others = [path.name for path in listed(folder) if path.suffix == ".json" or path.match(CHECKPOINT)
+              or path.match("seed-*")]  # fmt: skip
     if others:
         raise InvalidSetting(f"{folder} holds {others[0]}, which is of something else: choose another --out")
     content = {"format": FORMAT, "version": VERSION, "intercontinet": __version__, "config": run.config.record()}
@@ -76,6 +74,7 @@ def resume(folder: Path, run: Run) -> State | None:
     asked = json.loads(json.dumps(run.config.record()))
     if odd := _first_difference(stored, asked):
         raise InvalidSetting(f"{folder} holds a run with {odd}: ask for the same, or choose another --out")
+    _sweep(folder)
     path = folder / CHECKPOINT
     if not path.exists():
         return None
@@ -148,6 +147,15 @@ def stored_config(folder: Path) -> Config:
         raise _unusable(folder / CONFIG, str(error)) from error
 
 
+def _sweep(folder: Path) -> None:
+    """Away with what a process that was killed left half-written of a run's files."""
+    for name in (CONFIG, CHECKPOINT, SUMMARY, *(f"seed-*/{own}" for own in (WEIGHTS, CERTIFICATE, METRICS))):
+        head, _, tail = name.rpartition("/")
+        for left in folder.glob(f"{head}/.{tail}.*.part".lstrip("/")):
+            with suppress(OSError):
+                left.unlink()
+
+
 def leave(folder: Path, run: Run, state: State) -> None:
     """Write the state, then everything that people look at, each file whole."""
     hashes = [run.hash_of(index) for index in range(len(state.data), state.done)]
@@ -171,12 +179,12 @@ def export(folder: Path, run: Run, state: State) -> None:
             own.mkdir(exist_ok=True)
         except OSError as error:
             raise WriteError(f"cannot make the folder {own}: {error.strerror}") from error
-        save_weights(run.model(state, row), own / "model.safetensors")
+        save_weights(run.model(state, row), own / WEIGHTS)
         certificate = run.certificate(state, row)
         if certificate is not None:
-            certificate.save(own / "model.icn")
+            certificate.save(own / CERTIFICATE)
         lines = "".join(json.dumps(line) + "\n" for line in state.lines[row])
-        write_atomically(own / "metrics.jsonl", lines.encode())
+        write_atomically(own / METRICS, lines.encode())
     write_atomically(folder / SUMMARY, _json(run.summary(state)))
 
 

@@ -78,6 +78,7 @@ class Run:
             self._classes.append(task.classes)
         self._at_once = 1 if self._models.encoders[0] is not None else len(config.seeds)
         self._hashes: dict[int, str] = {}
+        self._test_hashes: list[str] = []
         self._origin = {
             "versions": machine.versions(),
             "hardware": machine.hardware(self.device),
@@ -303,8 +304,10 @@ class Run:
         return self._hashes[index]
 
     def hashes_of_tests(self) -> list[str]:
-        """Of every task's test set."""
-        return [fingerprint(*task.test) for task in self.stream.tasks]
+        """Of every task's test set, counted once."""
+        if not self._test_hashes:
+            self._test_hashes = [fingerprint(*task.test) for task in self.stream.tasks]
+        return self._test_hashes
 
     def taken_up(self, state: State) -> State:
         """A state that another process left, checked against the data as they are now.
@@ -316,8 +319,14 @@ class Run:
         if state.weights.shape != self._start.shape:
             theirs, ours = (" nets of ".join(map(str, part.shape)) for part in (state.weights, self._start))
             raise InvalidData(f"the checkpoint is of {theirs} weights, not {ours}: start afresh in another --out")
-        tests = self.hashes_of_tests() if state.tests else []  # a release that did not ask left none
-        for name, old, new in zip(self.stream.names, state.tests, tests, strict=False):
+        before, now = len(state.initial[0]), len(self.stream.tasks)
+        if before != now:
+            raise InvalidSetting(
+                f"the run began with {before} task(s), and there are {now} now: put the old data back, or start afresh "
+                "in another --out"
+            )
+        names = self.stream.names if state.tests else ()  # a release that did not ask left none
+        for name, old, new in zip(names, state.tests, self.hashes_of_tests() if names else (), strict=True):
             if old != new:
                 raise InvalidSetting(
                     f"the test examples of task {name} are not those that accuracies were measured on: put the old "

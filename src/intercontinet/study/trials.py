@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from intercontinet.errors import InvalidData
 from intercontinet.report.cells import completed
 from intercontinet.report.paper import yardstick
 from intercontinet.report.record import CellKey
 from intercontinet.study.store import Cell, cells, load_records
+from intercontinet.study.studies import named
 from intercontinet.study.tables import FELL_SHORT, SHORT, certified_text, markdown_row, ours_text, paper_text, place_of
 from intercontinet.tasks import SCENARIOS
 
@@ -23,6 +25,7 @@ LEGEND = (
     "Each row is a cell of a table above, or of figure 4, with other settings; all others are the same.",
     "Accuracy and certified shares are read as in the tables, and so are marks.",
 )
+LEFT = "Planned, and not run yet; the command runs them, too"
 _HEADS = ("cell", "tried", "accuracy", "in its table", "by the paper", "certified, task by task")
 
 
@@ -62,8 +65,23 @@ def found(results: Path) -> list[Trial]:
     """All trials that were run, in the order of the tables."""
     ours = cells(load_records(results / STUDY))
     usual = {study: cells(load_records(results / study)) for study in TABLES.values()}
+    for key, cell in ours.items():
+        if key.dataset not in TABLES:
+            raise InvalidData(f"{cell.records[0].source} is of {key.dataset}, of which there is no table: move it away")
     keys = sorted(ours, key=_place)
     return [Trial(ours[key], usual[TABLES[key.dataset]].get(replace(key, variant=""))) for key in keys]
+
+
+def not_run(results: Path) -> list[str]:
+    """Names of the trials that are planned and have no record."""
+    ours = cells(load_records(results / STUDY))
+    return [f"{plan.dataset}/{plan.key}" for plan in named(STUDY).plans if plan.key not in ours]
+
+
+def legend(results: Path) -> list[str]:
+    """How to read the table, and which trials are not in it yet."""
+    left = not_run(results)
+    return [*LEGEND, *([f"{LEFT}: {', '.join(f'`{name}`' for name in left)}."] if left else [])]
 
 
 def _place(key: CellKey) -> tuple[object, ...]:

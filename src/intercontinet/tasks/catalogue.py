@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,10 +103,10 @@ def _read_idx_set(paths: list[Path]) -> tuple[Part, Part]:
 
 def _read_cifar_10(paths: list[Path]) -> tuple[Part, Part]:
     *batches, test = parts = [read_cifar(path, labels=1) for path in paths]
-    most = max(len(y) for _, y in parts)  # all hold as many
+    usual = Counter(len(y) for _, y in parts).most_common(1)[0][0]  # all hold as many
     for path, (_, y) in zip(paths, parts, strict=True):
-        if len(y) < most:
-            raise InvalidData(f"{path} holds {len(y)} images, and others of its set {most}: it is cut short. {AFRESH}")
+        if len(y) != usual:
+            raise InvalidData(f"{path} holds {len(y)} images, and the others of its set {usual} each. {AFRESH}")
     return (np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])), test
 
 
