@@ -293,3 +293,16 @@ def test_settings_on_the_command_line_go_before_the_file(tmp_path: Path) -> None
     file.write_text("keep: 0.9\nsettings: {keep: 0.5}\n")
     with pytest.raises(InvalidSetting, match=r"run.yaml: keep and keep under settings speak of the same thing"):
         asked({}, [], file)
+
+
+@pytest.mark.parametrize("width", [60, 40])
+def test_on_the_narrowest_terminals_numbers_and_names_stand_below_each_other(width: int) -> None:
+    tasks = [f"a name of some length, number {task}" for task in range(20)]
+    every = [
+        seed_record(seed, certified=[50] * 20, kept=[task != 7 for task in range(20)], tasks=tasks) for seed in (0, 1)
+    ]
+    text = shown(outcome(record(every, tasks=tasks, test_examples=[100] * 20, method="intercontinet")), width)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert "…" not in text and max(map(len, text.splitlines())) <= width
+    assert text.count("0.500 not kept") == text.count("number 7") == 2, "a promise that fell short has its name"
+    assert text.count("90.00%") == 2

@@ -203,24 +203,47 @@ def _by_task(summary: Mapping[str, Any]) -> Table:
 def _lowest(summary: Mapping[str, Any]) -> Table:
     """One row a seed with its lowest floor, and one more for every other promise that was not kept."""
     table = Table()
-    for head in ("seed", "accuracy", "forgetting", "lowest", "of task", "seconds"):
-        named = head == "of task"
-        table.add_column(head, justify="left" if named else "right", no_wrap=not named, overflow="fold")
+    for head in ("seed", "accuracy", "forgetting", "lowest"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("of task", overflow="fold", max_width=MOST_OF_A_NAME)
+    table.add_column("seconds", justify="right", no_wrap=True)
     for seed in summary["seeds"]:
-        floors = [floor for floor in seed["floors"] if floor["kept"] is not None]
-        lowest = min(floors, key=lambda floor: float(floor["certified"] / floor["total"]), default=None)
-        rest = [floor for floor in floors if floor is not lowest and not floor["kept"]]
-        of_lowest = ("-", "") if lowest is None else (_share(lowest), Text(lowest["task"]))
-        table.add_row(*_means(seed), *of_lowest, f"{seed['seconds']:.1f}")
+        first, *rest = _least(seed)
+        table.add_row(*_means(seed), *first, f"{seed['seconds']:.1f}")
         for floor in rest:
-            table.add_row("", "", "", _share(floor), Text(floor["task"]), "")
+            table.add_row("", "", "", *floor, "")
     return table
+
+
+def _by_line(summary: Mapping[str, Any]) -> Table:
+    """One row a number, for the narrowest consoles."""
+    table = Table(Column("", no_wrap=True), Column("", overflow="fold"), show_header=False)
+    for seed in summary["seeds"]:
+        rows = zip(("seed", "accuracy", "forgetting"), _means(seed), strict=True)
+        for row in (
+            *rows,
+            *(pair for least in _least(seed) for pair in zip(("lowest", "of task"), least, strict=True)),
+        ):
+            table.add_row(*row)
+        table.add_row("seconds", f"{seed['seconds']:.1f}", end_section=True)
+    return table
+
+
+def _least(seed: Mapping[str, Any]) -> list[tuple[str, Text]]:
+    """The lowest floor and its task, and every other promise that was not kept."""
+    floors = [floor for floor in seed["floors"] if floor["kept"] is not None]
+    if not floors:
+        return [("-", Text())]
+    lowest = min(floors, key=lambda floor: float(floor["certified"] / floor["total"]))
+    shown = [lowest, *(floor for floor in floors if floor is not lowest and not floor["kept"])]
+    return [(_share(floor), Text(floor["task"])) for floor in shown]
 
 
 LAYOUTS: tuple[tuple[str, Callable[[Mapping[str, Any]], Table]], ...] = (  # the first that fits, or the last
     ("Below each task, the share of its training set", _by_seed),
     ("Beside each task, the share of its training set", _by_task),
     ("Under lowest, the least share of any task's training set", _lowest),
+    ("Beside lowest, the least share of any task's training set", _by_line),
 )
 
 
