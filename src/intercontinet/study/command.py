@@ -219,12 +219,11 @@ def _by_line(summary: Mapping[str, Any]) -> Table:
     """One row a number, for the narrowest consoles."""
     table = Table(Column("", no_wrap=True), Column("", overflow="fold"), show_header=False)
     for seed in summary["seeds"]:
-        rows = zip(("seed", "accuracy", "forgetting"), _means(seed), strict=True)
-        for row in (
-            *rows,
-            *(pair for least in _least(seed) for pair in zip(("lowest", "of task"), least, strict=True)),
-        ):
-            table.add_row(*row)
+        for head, mean in zip(("seed", "accuracy", "forgetting"), _means(seed), strict=True):
+            table.add_row(head, mean)
+        for share, task in _least(seed):
+            table.add_row("lowest", share)
+            table.add_row("of task", task)
         table.add_row("seconds", f"{seed['seconds']:.1f}", end_section=True)
     return table
 
