@@ -73,6 +73,10 @@ BAD_ARRAYS: dict[str, tuple[Arrays, str]] = {
         {"x_train": None, "x_trian": np.zeros((8, 2))},
         r"lacks the array 'x_train' \(did you mean 'x_trian'\?\)",
     ),
+    "bytes beside floats": (
+        {"x_train": np.zeros((8, 2), np.uint8)},
+        "x_train in .* is uint8, and x_test float64: bytes alone are divided by 255",
+    ),
     "empty examples": ({"x_train": np.zeros((8, 0))}, r"x_train in .* has shape \(8, 0\): its examples are empty"),
     "empty images": ({"x_test": np.zeros((4, 1, 0, 3))}, r"x_test in .* has shape \(4, 1, 0, 3\): its examples"),
     "objects": (

@@ -38,6 +38,12 @@ def read_npz(path: Path) -> tuple[Pair, Pair, tuple[Tensor, Tensor] | None]:
         (_inputs(path, f"x_{part}", arrays[f"x_{part}"]), _whole(path, f"y_{part}", arrays[f"y_{part}"]))
         for part in ("train", "test")
     )
+    kinds = [arrays[f"x_{part}"].dtype for part in ("train", "test")]
+    if (kinds[0] == np.uint8) != (kinds[1] == np.uint8):
+        raise InvalidData(
+            f"x_train in {path} is {kinds[0]}, and x_test {kinds[1]}: bytes alone are divided by 255, so save both as "
+            "bytes, or both as floats"
+        )
     try:
         check_examples(train, test)
     except InvalidData as error:
