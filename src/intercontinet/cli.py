@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import sys
-import tempfile
 import time
-from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from intercontinet import commands
 from intercontinet.commands import PATH, console_for_pages
-from intercontinet.errors import InterContiNetError, InvalidSetting, Violation, WriteError, memory_gave_out
+from intercontinet.errors import InvalidSetting
+from intercontinet.exits import exit_codes
 from intercontinet.version import __version__
 
 if TYPE_CHECKING:
@@ -30,9 +27,6 @@ EXPLANATION = (
     "[bold]Attack[/]: the worst weights that gradient ascent found in that region; it can never be below the "
     "floor. In [yellow]yellow[/]: hardly learned."
 )
-
-OF_FILES = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ENAMETOOLONG)
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # why output can fail; a closed pipe ends it quietly
 
 app = typer.Typer(
     add_completion=False,
@@ -358,12 +352,12 @@ def bench(
     """Measure steps and certification as multiples of a plain PyTorch step of the same net, in one run."""
     import json
 
-    from intercontinet.files import write_atomically
+    from intercontinet.files import check_writable, write_atomically
     from intercontinet.study.bench import device_for_tables, measured
     from intercontinet.study.machine import chosen_device
 
     if json_file is not None:
-        _check_target(json_file)
+        check_writable(json_file, "--json")
     at = chosen_device(device)
     tables_on = device_for_tables(device) if tables else None
     places = (at if stream else None, tables_on, at if exact else None)
@@ -371,21 +365,6 @@ def bench(
     if json_file is not None:
         write_atomically(json_file, (json.dumps(figures, indent=1) + "\n").encode())
         typer.echo(f"Wrote {json_file}")
-
-
-def _check_target(path: Path) -> None:
-    """Refuse a file that cannot be written, which is better known before measuring than after."""
-    if path.is_dir():
-        raise InvalidSetting(f"--json: {path} is a folder: name a file in it")
-    if path.exists() and not path.is_file():
-        return  # a device or a pipe is written to as it is
-    target = path.resolve()
-    if not target.parent.is_dir():
-        raise InvalidSetting(f"--json: there is no folder {path.parent}: make it, or choose another file")
-    try:
-        tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.").close()
-    except OSError as error:
-        raise WriteError(f"--json: cannot write {path}: {error.strerror}. Choose another file") from error
 
 
 app.command()(commands.protect)
@@ -396,39 +375,5 @@ app.command()(commands.verify)
 
 def main() -> None:
     """Run the command line, turning this package's errors into exit codes."""
-    _never_stumble()
-    try:
+    with exit_codes():
         app()
-    except Violation as error:
-        typer.secho(f"violation: {error}", fg="red", err=True)
-        sys.exit(1)
-    except InterContiNetError as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        sys.exit(2)
-    except (MemoryError, RuntimeError) as error:
-        if not memory_gave_out(error):
-            raise
-        _out_of_memory(error)
-    except OSError as error:
-        named = isinstance(error.filename, str | bytes) and error.errno in (*OF_FILES, *NO_ROOM)
-        if not named and (error.errno not in NO_ROOM or error.filename is not None):
-            raise
-        words = f"cannot write the output: {error.strerror}"
-        if named:
-            words = f"cannot read or write {error.filename}: {error.strerror}. Check it and the folder it is in"
-        typer.secho(f"error: {words}", fg="red", err=True)
-        sys.exit(2)
-
-
-def _never_stumble() -> None:
-    """Have characters that a terminal or file cannot show become question marks, rather than end the command."""
-    for stream in (sys.stdout, sys.stderr):
-        # stderr's own handler, "backslashreplace", never fails either, and says which character it was
-        if isinstance(stream, TextIOWrapper) and stream.errors != "backslashreplace":
-            stream.reconfigure(errors="replace")
-
-
-def _out_of_memory(error: BaseException) -> NoReturn:
-    first = str(error).splitlines()[0] if str(error) else ""
-    typer.secho(f"error: out of memory: use --device cpu, fewer seeds or a smaller net. {first}", fg="red", err=True)
-    sys.exit(2)

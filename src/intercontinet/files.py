@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from intercontinet.errors import CertificateError, WriteError
+from intercontinet.errors import CertificateError, InvalidSetting, WriteError
 from intercontinet.header import BLANK, BLOCK, MARK, Header, blanked, certificate_header, weights_header
 from intercontinet.record import altered, check_weights
 
@@ -59,6 +59,26 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         raise WriteError(
             f"cannot write {target}: {error.strerror or error}. Nothing was changed: check folder and space left"
         ) from error
+
+
+def check_writable(path: Path, what: str) -> None:
+    """Refuse a file that :func:`write_atomically` could not write, which is better known before long work than after.
+
+    Raises:
+        InvalidSetting: It is a folder, or its own is missing; ``what`` names the option.
+        WriteError: Its folder takes no file.
+    """
+    if _takes_bytes(path):
+        return
+    if path.is_dir():
+        raise InvalidSetting(f"{what}: {path} is a folder: name a file in it")
+    target = path.resolve()
+    if not target.parent.is_dir():
+        raise InvalidSetting(f"{what}: there is no folder {path.parent}: make it, or choose another file")
+    try:
+        tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.").close()
+    except OSError as error:
+        raise WriteError(f"{what}: cannot write {path}: {error.strerror}. Choose another file") from error
 
 
 def _takes_bytes(path: str | Path) -> bool:

@@ -14,7 +14,7 @@ from intercontinet.report.cells import completed, difference, newest
 from intercontinet.report.metrics import overall_accuracy
 from intercontinet.report.paper import yardstick
 from intercontinet.report.parts import damaged, parse_object, read_bytes
-from intercontinet.report.record import CellKey, Floor, Record, SeedRecord, method_place, read_record
+from intercontinet.report.record import METRICS, SUMMARY, CellKey, Floor, Record, SeedRecord, method_place, read_record
 from intercontinet.report.svg import Bar, Line, bars, heat_map, lines
 from intercontinet.report.words import down, duration, mean, percent, plain, points, spread
 from intercontinet.tasks import SCENARIOS
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-SUMMARY, METRICS = "summary.json", "metrics.jsonl"
 PAPERS_TASKS = 5  # in its tables
 NAMES = ("method_name", "dataset", "scenario_name", "variant")  # of a key: what a run is called by
 

@@ -12,6 +12,7 @@ from intercontinet.errors import InvalidData
 from intercontinet.report.parts import Part, parse_object, read_bytes
 from intercontinet.tasks import SCENARIOS
 
+SUMMARY, METRICS = "summary.json", "metrics.jsonl"  # what a run leaves for people, and for each seed
 FORMAT, VERSION = "intercontinet run", 1
 METHODS = {  # what people call them, in the paper's order
     "sgd": "SGD",

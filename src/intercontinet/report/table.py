@@ -28,6 +28,11 @@ COLUMNS: dict[str, Callable[[TaskResult], float]] = {
 }
 
 
+def fits(table: Table, console: Console, options: ConsoleOptions) -> bool:
+    """Whether a table has all the room that it wants."""
+    return Measurement.get(console, options.update(max_width=ENDLESS), table).maximum <= options.max_width
+
+
 @dataclass(frozen=True)
 class Compared:
     """The methods' tables of one scenario: side by side where the console has room for all numbers, or else stacked."""
@@ -37,8 +42,7 @@ class Compared:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         first = self.results[0]
         both = _beside(self.results)
-        wanted = Measurement.get(console, options.update(max_width=ENDLESS), both).maximum
-        out = [both] if wanted <= options.max_width else [_beside([result]) for result in self.results]
+        out = [both] if fits(both, console, options) else [_beside([result]) for result in self.results]
         yield Text(f"{first.scenario}-incremental, keep {first.keep:.0%}", "bold")
         yield from out
 

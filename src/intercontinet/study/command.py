@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -21,6 +20,7 @@ from intercontinet.report.metrics import overall_accuracy
 from intercontinet.report.paper import yardstick
 from intercontinet.report.record import METHODS as METHOD_NAMES
 from intercontinet.report.record import Record
+from intercontinet.report.table import fits
 from intercontinet.study import guarantee, trials
 from intercontinet.study.config import Config, check_count, configure, epochs_in
 from intercontinet.study.figures import figure3, figure4
@@ -44,7 +44,6 @@ from intercontinet.study.tradeoff import tradeoff
 SAME = {"keep": ("keep",), "epochs": ("epochs", "centre_epochs", "radii_epochs")}  # an option, and settings like it
 HALF = 0.5  # of a task's training set
 MOST_OF_A_NAME = 24  # characters of a task's name in a line
-ENDLESS = 1_000_000  # columns, for a table to say how many it wants
 
 
 @dataclass(frozen=True)
@@ -158,11 +157,9 @@ class Outcome:
         told = self.summary
         name = f"{told['dataset']}, {told['scenario']}-incremental, {METHOD_NAMES[told['method']]}"
         tables = [(where, layout(told)) for where, layout in LAYOUTS]
-        free = options.update(max_width=ENDLESS)
-        fitting = (x for x in tables if Measurement.get(console, free, x[1]).maximum <= options.max_width)
-        where, fits = next(fitting, tables[-1])
+        where, table = next((pair for pair in tables if fits(pair[1], console, options)), tables[-1])
         yield Text(name, "bold")  # no string: brackets in a name are no markup
-        yield fits
+        yield table
         yield Text.from_markup(_caption(told, where), style="table.caption")
 
 
@@ -302,9 +299,8 @@ def present(
         console.print(guarantee.rich_table(row for row in guarantee.rows(results) if not only or row.key in keys))
         return
     if study == trials.STUDY and not only:
-        console.print(trials.rich_table(trials.found(results)))
-        if left := trials.not_run(results):
-            console.out(f"{trials.LEFT}: {', '.join(left)}.", highlight=False)
+        console.print(trials.rich_table(shown := trials.found(results)))
+        console.out(trials.left_words(shown), highlight=False)
         return
     if study not in TABLES and not records:
         console.out(f"{results / study} holds no records yet.", highlight=False)

@@ -143,10 +143,8 @@ def configure(
     elif min(whole.milestones, default=1) < 1:
         raise InvalidSetting(f"milestones is {whole.milestones}: epochs are counted from 1, and none comes before")
     if epochs is not None:
-        fixed = (
-            {"milestones": whole.milestones} if "milestones" in (settings or {}) else {}
-        )  # they are as was asked for
-        whole = replace(whole, **{**_shared_out(whole, epochs), **fixed})
+        asked_for = {"milestones": whole.milestones} if "milestones" in (settings or {}) else {}
+        whole = replace(whole, **{**_shared_out(whole, epochs), **asked_for})
     own = {item.name: getattr(whole, item.name) for item in fields(whole)}
     if kind.settings is ExactSettings and augment:
         raise InvalidSetting(

@@ -38,6 +38,7 @@ FIGURES = {
     "figure4": "Figures 4 and 5: Split CIFAR-100, twenty tasks",
 }
 OURS = {trials.STUDY: trials.TITLE, "guarantee": guarantee.TITLE, "tradeoff": tradeoff.TITLE}
+SECTIONS = {trials.STUDY: trials.section, "guarantee": guarantee.section}  # of several data sets
 STUDIES = {study: title for study, (_, title) in TABLES.items()} | FIGURES | OURS
 _CAPTIONS = {
     "figure3": "Accuracy on the current and the first task, and the sum of radii, after each epoch; mean over seeds",
@@ -79,12 +80,9 @@ def results_document(results: Path) -> str:
         notes = _notes(results / study)
         if not pooled:
             parts.append("Not run yet.")
-        elif study in ("guarantee", trials.STUDY):
-            ours = study == "guarantee"
-            parts.append(
-                guarantee.markdown(guarantee.rows(results)) if ours else trials.markdown(trials.found(results))
-            )
-            parts.append("\n".join(f"- {line}" for line in (guarantee.LEGEND if ours else trials.legend(results))))
+        elif study in SECTIONS:
+            table, legend = SECTIONS[study](results)
+            parts += [table, "\n".join(f"- {line}" for line in legend)]
             parts += [
                 _what_was_run(_of_one(pooled, dataset), f" on {dataset}")
                 for dataset in dict.fromkeys(key.dataset for key in pooled)

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from intercontinet.errors import CertificateError, InterContiNetError, InvalidData, InvalidSetting, WriteError
 from intercontinet.files import read_header, save_weights, seal, unseal, write_atomically
 from intercontinet.learners.catalogue import defaults_of
+from intercontinet.report.record import METRICS, SUMMARY
 from intercontinet.study.config import Config, configure
 from intercontinet.study.run import Run
 from intercontinet.study.state import State
@@ -25,8 +26,8 @@ from intercontinet.study.store import listed
 from intercontinet.version import __version__
 
 FORMAT, VERSION = "intercontinet run folder", 1
-CONFIG, CHECKPOINT, SUMMARY, LOCK = "config.json", "checkpoint.safetensors", "summary.json", ".lock"
-WEIGHTS, CERTIFICATE, METRICS = "model.safetensors", "model.icn", "metrics.jsonl"
+CONFIG, CHECKPOINT, LOCK = "config.json", "checkpoint.safetensors", ".lock"
+WEIGHTS, CERTIFICATE = "model.safetensors", "model.icn"
 
 
 @contextmanager
@@ -55,10 +56,9 @@ def start(folder: Path, run: Run) -> None:
     """Note what is being run, in a folder that holds no run yet, nor anything that could be taken for one's."""
     if (folder / CONFIG).exists():
         raise InvalidSetting(f"{folder} already holds a run: go on with it by --resume, or choose another --out")
-    others = [path.name for path in listed(folder) if path.suffix == ".json" or path.match(CHECKPOINT)
-              or path.match("seed-*")]  # fmt: skip
-    if others:
-        raise InvalidSetting(f"{folder} holds {others[0]}, which is of something else: choose another --out")
+    for path in listed(folder):
+        if path.suffix == ".json" or path.name == CHECKPOINT or path.name.startswith("seed-"):
+            raise InvalidSetting(f"{folder} holds {path.name}, which is of something else: choose another --out")
     content = {"format": FORMAT, "version": VERSION, "intercontinet": __version__, "config": run.config.record()}
     write_atomically(folder / CONFIG, _json(content))
 
@@ -149,11 +149,11 @@ def stored_config(folder: Path) -> Config:
 
 def _sweep(folder: Path) -> None:
     """Away with what a process that was killed left half-written of a run's files."""
-    for name in (CONFIG, CHECKPOINT, SUMMARY, *(f"seed-*/{own}" for own in (WEIGHTS, CERTIFICATE, METRICS))):
-        head, _, tail = name.rpartition("/")
-        for left in folder.glob(f"{head}/.{tail}.*.part".lstrip("/")):
-            with suppress(OSError):
-                left.unlink()
+    own = [f".{name}.*.part" for name in (CONFIG, CHECKPOINT, SUMMARY)]
+    own += [f"seed-*/.{name}.*.part" for name in (WEIGHTS, CERTIFICATE, METRICS)]
+    for left in (path for pattern in own for path in folder.glob(pattern)):
+        with suppress(OSError):
+            left.unlink()
 
 
 def leave(folder: Path, run: Run, state: State) -> None:

@@ -181,7 +181,12 @@ def _name(key: CellKey) -> str:
     return f"{what} on {key.dataset}"
 
 
+def section(results: Path) -> tuple[str, tuple[str, ...]]:
+    """For documents: the table, and how to read it."""
+    return markdown(rows(results)), LEGEND
+
+
 def markdown(found: Iterable[Row]) -> str:
-    """For documents. Bold: a promise that did not hold with every seed."""
+    """Bold: a promise that did not hold with every seed."""
     lines = [markdown_row(_HEADS), "|---|" + "---:|" * (len(_HEADS) - 1)]
     return "\n".join([*lines, *(markdown_row(row.texts("**{}**")) for row in found)])

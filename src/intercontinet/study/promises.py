@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
@@ -63,6 +63,21 @@ def size_record(region: Region | None, names: tuple[str, ...]) -> Line | None:
         "dead": size.dead,
         "mean_radius": size.mean_radius,
     }
+
+
+def words_on_left_out(memory: Memory, lesson: Lesson, seeds: Sequence[int]) -> Iterator[str]:
+    """Of outputs that were not learned, which a floor of nothing would hide."""
+    for row, seed in enumerate(seeds):
+        if outputs := left_out(memory, row, lesson.index):
+            names = ", ".join(map(str, outputs))
+            yield f"too little room was left for output(s) {names} of task {lesson.name}, seed {seed}: not learned"
+
+
+def words_on_broken(lines: Sequence[Line], seeds: Sequence[int]) -> Iterator[str]:
+    """Of a promise that was not kept, which is never passed over."""
+    floors = zip(seeds, (line["floor"] for line in lines), strict=True)
+    if broken := [seed for seed, floor in floors if floor is not None and not floor["kept"]]:
+        yield f"not certified as promised: task {lines[0]['task']}, seed(s) {', '.join(map(str, broken))}"
 
 
 def progress_of(lines: Sequence[Line], weights: Tensor) -> Progress:

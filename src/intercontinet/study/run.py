@@ -30,7 +30,14 @@ from intercontinet.study import machine
 from intercontinet.study.argue import argue_with
 from intercontinet.study.config import Config, build_method, settings_of
 from intercontinet.study.encoders import Encoder, Examples, Models
-from intercontinet.study.promises import floor_record, left_out, progress_of, size_record, unseen_counts
+from intercontinet.study.promises import (
+    floor_record,
+    progress_of,
+    size_record,
+    unseen_counts,
+    words_on_broken,
+    words_on_left_out,
+)
 from intercontinet.study.state import State
 from intercontinet.study.summary import Line, seed_record
 from intercontinet.tasks import Stream, stream
@@ -132,7 +139,8 @@ class Run:
             torch.cuda.current_stream(self.device).synchronize()
         seconds = time.perf_counter() - began
         self._tell_diverged(weights, lesson)
-        self._tell_left_out(memory, lesson)
+        for words in words_on_left_out(memory, lesson, self.config.seeds):
+            self._say(words)
         after = self._right(weights)
         answers = [self._answers(weights, test) for test in learned]
         for row in range(len(lines)):
@@ -155,7 +163,8 @@ class Run:
                     "seconds": seconds / len(lines),
                 }
             )
-        self._tell_not_kept([line[-1] for line in lines])
+        for words in words_on_broken([line[-1] for line in lines], self.config.seeds):
+            self._say(words)
         if listen is not None and isinstance(self.method, Hyperrectangles):
             listen(progress_of([line[-1] for line in lines], weights))
         state = replace(
@@ -239,23 +248,6 @@ class Run:
                 f"training diverged to NaN in task {lesson.name} for seed(s) {', '.join(map(str, lost))}, whose nets "
                 "now answer with their first class: a lower rate or strength may mend it"
             )
-
-    def _tell_left_out(self, memory: Memory, lesson: Lesson) -> None:
-        """Outputs that were not learned, which a floor of nothing would hide."""
-        for row, seed in enumerate(self.config.seeds):
-            if outputs := left_out(memory, row, lesson.index):
-                names = ", ".join(map(str, outputs))
-                self._say(
-                    f"too little room was left for output(s) {names} of task {lesson.name}, seed {seed}: not learned"
-                )
-
-    def _tell_not_kept(self, lines: Sequence[Line]) -> None:
-        """A promise that was not kept is never passed over."""
-        broken = [seed for seed, line in zip(self.config.seeds, lines, strict=True)
-                  if line["floor"] is not None and not line["floor"]["kept"]]  # fmt: skip
-        if broken:
-            name = lines[0]["task"]
-            self._say(f"not certified as promised: task {name}, seed(s) {', '.join(map(str, broken))}")
 
     def _right(self, weights: Tensor, tasks: int | None = None) -> list[Tensor]:
         """Which test examples of each task, or of the first few, every seed gets right: [seeds, examples] a task."""

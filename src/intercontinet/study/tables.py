@@ -66,7 +66,7 @@ class Entry:
 
     @property
     def flagged(self) -> bool:
-        """Whether the two are too far apart to be chance."""
+        """Whether the two are more than ``FAR`` pooled deviations apart, which a single seed may be by chance."""
         return self.deviations is not None and self.deviations > FAR
 
 

@@ -25,7 +25,6 @@ LEGEND = (
     "Each row is a cell of a table above, or of figure 4, with other settings; all others are the same.",
     "Accuracy and certified shares are read as in the tables, and so are marks.",
 )
-LEFT = "Planned, and not run yet; the command runs them, too"
 _HEADS = ("cell", "tried", "accuracy", "in its table", "by the paper", "certified, task by task")
 
 
@@ -72,16 +71,11 @@ def found(results: Path) -> list[Trial]:
     return [Trial(ours[key], usual[TABLES[key.dataset]].get(replace(key, variant=""))) for key in keys]
 
 
-def not_run(results: Path) -> list[str]:
-    """Names of the trials that are planned and have no record."""
-    ours = cells(load_records(results / STUDY))
-    return [f"{plan.dataset}/{plan.key}" for plan in named(STUDY).plans if plan.key not in ours]
-
-
-def legend(results: Path) -> list[str]:
-    """How to read the table, and which trials are not in it yet."""
-    left = not_run(results)
-    return [*LEGEND, *([f"{LEFT}: {', '.join(f'`{name}`' for name in left)}."] if left else [])]
+def left_words(shown: Iterable[Trial], mark: str = "{}") -> str:
+    """Which trials are planned and not among these, so that nobody takes a plan for something that was tried."""
+    ran = {trial.ours.key for trial in shown}
+    left = [mark.format(f"{plan.dataset}/{plan.key}") for plan in named(STUDY).plans if plan.key not in ran]
+    return f"Planned, and not run yet; the command runs them, too: {', '.join(left) or 'none'}."
 
 
 def _place(key: CellKey) -> tuple[object, ...]:
@@ -101,7 +95,13 @@ def rich_table(shown: Iterable[Trial]) -> Table:
     return out
 
 
+def section(results: Path) -> tuple[str, tuple[str, ...]]:
+    """For documents: the table, and how to read it."""
+    shown = found(results)
+    return markdown(shown), (*LEGEND, left_words(shown, "`{}`"))
+
+
 def markdown(shown: Iterable[Trial]) -> str:
-    """For documents. Bold: a promise that did not hold with every seed."""
+    """Bold: a promise that did not hold with every seed."""
     lines = [markdown_row(_HEADS), "|---|---|" + "---:|" * (len(_HEADS) - 2)]
     return "\n".join([*lines, *(markdown_row(trial.texts("**{}**")) for trial in shown)])
