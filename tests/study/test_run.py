@@ -465,6 +465,8 @@ def test_a_gpu_whose_memory_really_gives_out(method: str) -> None:
     for word in words:
         assert re.fullmatch(r"the device ran out of memory: going on with \d+ seed\(s\) at a time", word)
     alike(found, expected)
+    held = (found.weights, *found.memory.values())
+    assert all(tensor.device.type == "cpu" for tensor in held), "seeds that wait take no room on the GPU"
 
 
 @pytest.mark.parametrize("method", ["sgd", "offline"])

@@ -83,11 +83,10 @@ def resume(folder: Path, run: Run) -> State | None:
         header = read_header(path, content)
         tensors = unseal(path, content)
         lines = json.loads(tensors.pop("lines").numpy().tobytes())
-        tensors = {key: tensor.to(run.device) for key, tensor in tensors.items()}
         memory = {key.removeprefix("memory/"): tensor for key, tensor in tensors.items() if key.startswith("memory/")}
         state = State(tensors["weights"], memory, lines=lines, **json.loads(header["state"]))
         if "digests" in tensors:
-            state = replace(state, digests=tensors["digests"].cpu())
+            state = replace(state, digests=tensors["digests"])
         left = _with_younger(json.loads(header.get("config", "null")) or asked)
     except (OSError, CertificateError, KeyError, TypeError, ValueError) as error:
         raise InvalidData(f"the checkpoint {path} cannot be used: {error}. Start afresh in another --out") from error

@@ -78,7 +78,7 @@ class Run:
         if isinstance(self.method, Hyperrectangles):
             check_layers(self.method.settings, self.nets)
         flat = [self.nets.layout.flatten(dict(model.named_parameters())).detach().cpu() for model in learning]
-        self._start = torch.stack(flat).to(self.device)
+        self._start = torch.stack(flat)
         self._tests, self._classes = [], []
         for task in self.stream.tasks:  # each is built once: a lazy stream's are too large to keep
             self._tests.append(Examples(task.test, task.classes, self.device))
@@ -135,8 +135,6 @@ class Run:
 
         began = time.perf_counter()
         weights, memory = self._learn(state, lesson, learned, attempt)
-        if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
         seconds = time.perf_counter() - began
         self._tell_diverged(weights, lesson)
         for words in words_on_left_out(memory, lesson, self.config.seeds):
@@ -206,30 +204,36 @@ class Run:
     def _learn(
         self, state: State, lesson: Lesson, learned_from: Sequence[Examples], attempt: Callable[[range], Listener]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """All seeds at once, or, where memory is short, fewer at a time."""
+        """All seeds at once, or, where memory is short, fewer at a time: only those that learn lie on the device."""
         seeds = len(self.config.seeds)
-        weights: list[Tensor] = []
-        memories: list[Memory] = []
+        turns: list[tuple[Tensor, Memory]] = []
         first = 0
         while first < seeds:
             some = slice(first, min(first + self._at_once, seeds))
-            listen = attempt(range(some.start, some.stop))
-            memory = {name: tensor[some] for name, tensor in state.memory.items()}
-            try:
-                shown = self._models.lesson(lesson, learned_from[0], first, bool(self.config.settings.get("mirror")))
-                learned = self.method.learn(self.nets.rows(some), state.weights[some], memory, shown, listen)
-            except (MemoryError, RuntimeError) as error:
-                if not memory_gave_out(error):
-                    raise
-                learned = None  # and out of here, where the error would keep the attempt's tensors alive
-            if learned is None:
+            turn = self._turn(state, lesson, learned_from[0], some, attempt(range(some.start, some.stop)))
+            if turn is None:
                 self._take_fewer(some.stop - some.start)
                 continue
-            weights.append(learned[0])
-            memories.append(learned[1])
+            turns.append(turn)
             first = some.stop
-        names = memories[0]
-        return _joined(weights), {name: _joined([memory[name] for memory in memories]) for name in names}
+        names = turns[0][1]
+        weights = _joined([weights for weights, _ in turns])
+        return weights, {name: _joined([memory[name] for _, memory in turns]) for name in names}
+
+    def _turn(
+        self, state: State, lesson: Lesson, examples: Examples, some: slice, listen: Listener
+    ) -> tuple[Tensor, Memory] | None:
+        """What some seeds come to, or None where memory gave out, and then nothing of the attempt is left alive."""
+        try:
+            memory = {name: tensor[some].to(self.device) for name, tensor in state.memory.items()}
+            shown = self._models.lesson(lesson, examples, some.start, bool(self.config.settings.get("mirror")))
+            start = state.weights[some].to(self.device)
+            weights, left = self.method.learn(self.nets.rows(some), start, memory, shown, listen)
+            return weights.cpu(), {name: tensor.cpu() for name, tensor in left.items()}
+        except (MemoryError, RuntimeError) as error:
+            if not memory_gave_out(error):
+                raise
+        return None
 
     def _take_fewer(self, seeds: int) -> None:
         """So many seeds at a time were too many."""
@@ -258,7 +262,7 @@ class Run:
         answers = []
         for row, own in enumerate(weights, first):
             x = test.shown.to(self._models.encoders[row], row)
-            state = self.nets.layout.unflatten(own)
+            state = self.nets.layout.unflatten(own.to(self.device))
             answers.append(answered(self.nets.model, state, x, test.labels, test.classes))
         return torch.stack(answers).cpu()
 
@@ -266,11 +270,11 @@ class Run:
         """One seed's region, or None where the method has none."""
         if "lower" not in memory:
             return None
-        return region_of(self.nets, memory["lower"][row], memory["upper"][row])
+        return region_of(self.nets, *(memory[side][row].to(self.device) for side in ("lower", "upper")))
 
     def model(self, state: State, row: int) -> nn.Module:
         """One seed's network, with its weights, on the CPU."""
-        return self._models.loaded(row, self.nets.layout.unflatten(state.weights[row].cpu()))
+        return self._models.loaded(row, self.nets.layout.unflatten(state.weights[row]))
 
     def certificate(self, state: State, row: int) -> Certificate | None:
         """One seed's certificate, or None where the method promises nothing."""

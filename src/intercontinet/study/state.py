@@ -14,7 +14,7 @@ from intercontinet.study.summary import Line
 
 @dataclass
 class State:
-    """Where a run stands after some tasks: all that is needed to go on from there.
+    """Where a run stands after some tasks: all that is needed to go on from there, on the CPU.
 
     Attributes:
         weights: [seeds, entries].
