@@ -156,13 +156,13 @@ def test_below_a_table_is_how_many_epochs_its_cells_took(tmp_path: Path) -> None
 
     offline = record(method="offline", settings={"epochs": 100})
     rest = [record(method=method, settings={"epochs": 30}) for method in ("ewc", "sgd")]
-    assert said("usual", *rest, offline) == "Epochs a task: 30; Offline 100."
+    assert said("usual", *rest, offline) == "Epochs a task: 30; 100 for Offline."
     slips = [
         record(method="sgd", scenario="class", settings={"epochs": 1}),
         record(method="l2", settings={"epochs": 1}),
     ]
     assert said("slips", *rest, *slips, record(scenario="domain")) == (
-        "Epochs a task: 30; class/sgd 1 instead of the paper's 30; L2 1 instead of the paper's 30."
+        "Epochs a task: 30; 1 instead of the paper's 30 for class/sgd, L2."
     )
     phases = {"centre_epochs": 15, "radii_epochs": 5}
     few = said("phases", record(method="intercontinet", settings=phases))

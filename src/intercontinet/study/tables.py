@@ -165,7 +165,7 @@ def certified_text(cell: Cell | None, broken: Callable[[str], str] = str) -> str
 
 
 def epochs_text(cells: Iterable[Cell], name: Callable[[CellKey], str] = method_name) -> str:
-    """ "Epochs a task: 30; Offline 100.": the usual number, and those that have another; "" where none is counted.
+    """ "Epochs a task: 30; 100 for Offline.": the usual number, and those that have another; "" where none is counted.
 
     Where the paper has another number, that is said too. Cells go by ``name``, or, where those of one name differ, by
     their own.
@@ -174,12 +174,13 @@ def epochs_text(cells: Iterable[Cell], name: Callable[[CellKey], str] = method_n
     if not numbers:
         return ""
     usual = Counter(numbers.values()).most_common(1)[0][0]
-    others = []
+    others: dict[str, dict[str, None]] = {}  # the names of those that have a number, each once
     for key, number in numbers.items():
         alike = {other for same, other in numbers.items() if name(same) == name(key)}
         if number != usual:
-            others.append(f"{name(key) if len(alike) == 1 else key} {number}")
-    return f"Epochs a task: {'; '.join([usual, *dict.fromkeys(others)])}."
+            others.setdefault(number, {})[name(key) if len(alike) == 1 else str(key)] = None
+    apart = (f"{number} for {', '.join(names)}" for number, names in others.items())
+    return f"Epochs a task: {'; '.join([usual, *apart])}."
 
 
 def _epochs(cell: Cell) -> str:
