@@ -300,6 +300,26 @@ def test_numbers_that_yaml_takes_for_words_are_numbers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("seeds: 2\nkeep: 0.9\nseeds: 3\n", "'seeds' twice, in lines 1 and 3"),
+        ("seeds: 2\nsettings:\n  rate: 1\n  rate: 2\n", "'rate' twice, in lines 3 and 4"),
+        ("settings: {budgets: [{a: 1, a: 2}]}", "'a' twice, in lines 1 and 1"),
+    ],
+)
+def test_a_name_that_stands_twice_is_refused_rather_than_half_of_it_dropped(content: str, words: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"^here has {words}: keep one of them$"):
+        read_yaml(content, "here")
+
+
+def test_the_same_name_in_two_mappings_and_anchors_are_fine() -> None:
+    values = read_yaml("one: &a {rate: 1}\ntwo: {rate: 2, more: *a}\nthree: *a\nfour: {<<: *a, rate: 3}", "here")
+    assert values["three"] == {"rate": 1} and values["two"]["more"] == {"rate": 1} and values["four"] == {"rate": 3}
+    with pytest.raises(InvalidSetting, match="must be a mapping"):
+        read_yaml("", "here")
+
+
+@pytest.mark.parametrize(
     ("dataset", "net"), [("permuted-mnist", "mlp-400-400"), ("rotated-mnist", "mlp-400-400"), ("my/own.npz", "mlp-100")]
 )
 def test_other_data_takes_the_preset_of_data_like_it(dataset: str, net: str) -> None:

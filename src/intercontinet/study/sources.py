@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.catalogue import METHODS, Values, check_type
 from intercontinet.tasks import SCENARIOS
+
+if TYPE_CHECKING:
+    from yaml import Node
 
 PRESETS = ("digits", "mnist", "fashion-mnist", "cifar-10", "cifar-100")
 SAME_IMAGES = ("permuted-mnist", "rotated-mnist")  # in all of whose tasks
@@ -98,12 +101,38 @@ def read_yaml(content: str, where: str) -> Values:
     except ImportError:
         raise InvalidSetting("reading YAML needs PyYAML: pip install 'intercontinet[cli]'") from None
     try:
+        twice = _twice(yaml.compose(content, Loader=yaml.SafeLoader))
         values = yaml.safe_load(content)
     except yaml.YAMLError as error:
         raise InvalidSetting(f"{where} is no valid YAML: {' '.join(str(error).split())}") from None
+    if twice:
+        raise InvalidSetting(f"{where} has '{twice[0]}' twice, in lines {twice[1]} and {twice[2]}: keep one of them")
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise InvalidSetting(f"{where} must be a mapping of names to values")
     return values
+
+
+def _twice(top: Node | None) -> tuple[str, int, int] | None:
+    """A name that one mapping has twice, of which YAML would silently take the last, and its lines; None without."""
+    waiting, known = [] if top is None else [top], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in known or not isinstance(node.value, list):  # anchors make nodes come again
+            continue
+        known.add(id(node))
+        lines: dict[str, int] = {}
+        for part in node.value:
+            if not isinstance(part, tuple):
+                waiting.append(part)
+                continue
+            name, value = part
+            line = name.start_mark.line + 1
+            if isinstance(name.value, str):
+                if name.value in lines:
+                    return name.value, lines[name.value], line
+                lines[name.value] = line
+            waiting.append(value)
+    return None
 
 
 def read_config(path: Path) -> Values:
