@@ -140,7 +140,7 @@ class Run:
         for words in words_on_left_out(memory, lesson, self.config.seeds):
             self._say(words)
         after = self._right(weights)
-        answers = [self._answers(weights, test) for test in learned]
+        answers = self._answers(weights, learned)
         for row in range(len(lines)):
             flips = [b[row] & ~a[row] for b, a in zip(before, after[: state.done], strict=True)]
             right = [own[row] for own in answers]
@@ -204,13 +204,13 @@ class Run:
     def _learn(
         self, state: State, lesson: Lesson, learned_from: Sequence[Examples], attempt: Callable[[range], Listener]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """All seeds at once, or, where memory is short, fewer at a time: only those that learn lie on the device."""
+        """All seeds at once, or, where memory is short, fewer at a time: only what those know lies on the device."""
         seeds = len(self.config.seeds)
         turns: list[tuple[Tensor, Memory]] = []
         first = 0
         while first < seeds:
             some = slice(first, min(first + self._at_once, seeds))
-            turn = self._turn(state, lesson, learned_from[0], some, attempt(range(some.start, some.stop)))
+            turn = self._turn(state, lesson, learned_from[0], some, attempt)
             if turn is None:
                 self._take_fewer(some.stop - some.start)
                 continue
@@ -221,10 +221,11 @@ class Run:
         return weights, {name: _joined([memory[name] for _, memory in turns]) for name in names}
 
     def _turn(
-        self, state: State, lesson: Lesson, examples: Examples, some: slice, listen: Listener
+        self, state: State, lesson: Lesson, examples: Examples, some: slice, attempt: Callable[[range], Listener]
     ) -> tuple[Tensor, Memory] | None:
         """What some seeds come to, or None where memory gave out, and then nothing of the attempt is left alive."""
         try:
+            listen = attempt(range(some.start, some.stop))
             memory = {name: tensor[some].to(self.device) for name, tensor in state.memory.items()}
             shown = self._models.lesson(lesson, examples, some.start, bool(self.config.settings.get("mirror")))
             start = state.weights[some].to(self.device)
@@ -255,16 +256,17 @@ class Run:
 
     def _right(self, weights: Tensor, tasks: int | None = None) -> list[Tensor]:
         """Which test examples of each task, or of the first few, every seed gets right: [seeds, examples] a task."""
-        return [self._answers(weights, test) for test in self._tests[:tasks]]
+        return self._answers(weights, self._tests[:tasks])
 
-    def _answers(self, weights: Tensor, test: Examples, first: int = 0) -> Tensor:
-        """Which examples some seeds, from one row on, get right: [seeds, examples]."""
-        answers = []
+    def _answers(self, weights: Tensor, sets: Sequence[Examples], first: int = 0) -> list[Tensor]:
+        """Which examples of each set some seeds, from one row on, get right: [seeds, examples] a set."""
+        answers: list[list[Tensor]] = [[] for _ in sets]
         for row, own in enumerate(weights, first):
-            x = test.shown.to(self._models.encoders[row], row)
-            state = self.nets.layout.unflatten(own.to(self.device))
-            answers.append(answered(self.nets.model, state, x, test.labels, test.classes))
-        return torch.stack(answers).cpu()
+            state = self.nets.layout.unflatten(own.to(self.device))  # once for all sets
+            for examples, right in zip(sets, answers, strict=True):
+                x = examples.shown.to(self._models.encoders[row], row)
+                right.append(answered(self.nets.model, state, x, examples.labels, examples.classes).cpu())
+        return [torch.stack(right) for right in answers]
 
     def region(self, memory: Memory, row: int) -> Region | None:
         """One seed's region, or None where the method has none."""
@@ -278,9 +280,9 @@ class Run:
 
     def certificate(self, state: State, row: int) -> Certificate | None:
         """One seed's certificate, or None where the method promises nothing."""
-        region = self.region(state.memory, row)
-        if region is None:
+        if "lower" not in state.memory:
             return None
+        region = region_of(self.nets, *(state.memory[side][row] for side in ("lower", "upper"))).to("cpu")  # what rests too
         floors = []
         for line in state.tasks(row):
             floor, index = line["floor"], line["index"]
@@ -289,7 +291,7 @@ class Run:
             unseen = unseen_counts(state.memory, row, index)
             made = TaskFloor(floor["task"], *counts, self._classes[index], self.config.keep, data, *unseen)
             floors.append(replace(made, drift=self.config.settings.get("drift")))
-        whole = self._models.region(row, region.to("cpu"))
+        whole = self._models.region(row, region)
         return Certificate.of(self._models.whole[row], whole, floors, method=self.config.method)
 
     def hash_of(self, index: int) -> str:
@@ -384,8 +386,10 @@ class _Curve:
 
     def __init__(self, run: Run, state: State, index: int, rows: range) -> None:
         self._run, self._index = run, index
-        regions = {row: run.region(state.memory, row) for row in rows}
-        self._radii = {row: None if region is None else region.size().radii for row, region in regions.items()}
+        self._radii: dict[int, float | None] = {}
+        for row in rows:
+            region = run.region(state.memory, row)
+            self._radii[row] = None if region is None else region.size().radii
         self._accuracy: dict[int, tuple[float, float]] = {}
 
     def point(self, progress: Progress, place: int, row: int) -> Line:
@@ -396,8 +400,8 @@ class _Curve:
             self._radii[row] = float(values[:, : sides * entries].double().sum()) / sides
         else:
             tests = self._run._tests
-            now = [_share(self._run._answers(values, tests[i], row)) for i in (self._index, 0)]
-            self._accuracy[row] = (now[0], now[1])
+            current, first = map(_share, self._run._answers(values, [tests[self._index], tests[0]], row))
+            self._accuracy[row] = (current, first)
         current, first = self._accuracy[row]
         return {"current": current, "first": first, "sum_of_radii": self._radii[row]}
 
