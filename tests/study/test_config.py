@@ -315,8 +315,17 @@ def test_a_name_that_stands_twice_is_refused_rather_than_half_of_it_dropped(cont
 def test_the_same_name_in_two_mappings_and_anchors_are_fine() -> None:
     values = read_yaml("one: &a {rate: 1}\ntwo: {rate: 2, more: *a}\nthree: *a\nfour: {<<: *a, rate: 3}", "here")
     assert values["three"] == {"rate": 1} and values["two"]["more"] == {"rate": 1} and values["four"] == {"rate": 3}
+    both = read_yaml("one: &a {rate: 1}\ntwo: &b {keep: 2}\nthree:\n  <<: *a\n  <<: *b\n  1: x\n  '1': y", "here")
+    assert both["three"] == {"rate": 1, "keep": 2, 1: "x", "1": "y"}
     with pytest.raises(InvalidSetting, match="must be a mapping"):
         read_yaml("", "here")
+
+
+@pytest.mark.parametrize("content", ["rate: 2024-13-45", "rate: " + "[" * 2000 + "]" * 2000, "rate: [1", "rate: !!x 1"])
+def test_what_yaml_cannot_read_is_told_of_in_a_line(content: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"^here is no valid YAML: .") as error:
+        read_yaml(content, "here")
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PRESETS = ("digits", "mnist", "fashion-mnist", "cifar-10", "cifar-100")
 SAME_IMAGES = ("permuted-mnist", "rotated-mnist")  # in all of whose tasks
+MERGE = "tag:yaml.org,2002:merge"  # of "<<", which may stand twice
 RUN_KEYS = {  # of a run's file, and the kind of each
     "dataset": "str",
     "scenario": "str",
@@ -103,7 +104,7 @@ def read_yaml(content: str, where: str) -> Values:
     try:
         twice = _twice(yaml.compose(content, Loader=yaml.SafeLoader))
         values = yaml.safe_load(content)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # of dates that are none, and of deep nests
         raise InvalidSetting(f"{where} is no valid YAML: {' '.join(str(error).split())}") from None
     if twice:
         raise InvalidSetting(f"{where} has '{twice[0]}' twice, in lines {twice[1]} and {twice[2]}: keep one of them")
@@ -120,17 +121,17 @@ def _twice(top: Node | None) -> tuple[str, int, int] | None:
         if id(node) in known or not isinstance(node.value, list):  # anchors make nodes come again
             continue
         known.add(id(node))
-        lines: dict[str, int] = {}
+        lines: dict[tuple[str, str], int] = {}
         for part in node.value:
             if not isinstance(part, tuple):
                 waiting.append(part)
                 continue
             name, value = part
-            line = name.start_mark.line + 1
-            if isinstance(name.value, str):
-                if name.value in lines:
-                    return name.value, lines[name.value], line
-                lines[name.value] = line
+            line, what = name.start_mark.line + 1, (name.tag, name.value)
+            if isinstance(name.value, str) and name.tag != MERGE:
+                if what in lines:
+                    return name.value, lines[what], line
+                lines[what] = line
             waiting.append(value)
     return None
 
