@@ -226,7 +226,7 @@ def reproduce(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Passes over a task's data; the paper's by default, 20 for figure 4."),
+        typer.Option(help="Passes over a task's data; by default as in docs/results.md, mostly the paper's."),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Only cells of this name: class/ewc, domain, mas, mnist; may be repeated.")

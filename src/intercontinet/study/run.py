@@ -282,7 +282,8 @@ class Run:
         """One seed's certificate, or None where the method promises nothing."""
         if "lower" not in state.memory:
             return None
-        region = region_of(self.nets, *(state.memory[side][row] for side in ("lower", "upper"))).to("cpu")  # what rests too
+        edges = (state.memory[side][row] for side in ("lower", "upper"))
+        region = region_of(self.nets, *edges).to("cpu")  # of what rests, too
         floors = []
         for line in state.tasks(row):
             floor, index = line["floor"], line["index"]
