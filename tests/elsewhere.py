@@ -1,4 +1,4 @@
-"""A device that is not the CPU, imagined, so that company which only a GPU refuses is refused without one.
+"""A device that is not the CPU, imagined, so that a mix of devices, which only a GPU refuses, is refused without one.
 
 Its tensors wrap tensors of the CPU, which compute for them. To torch they are of "meta", which has no memory; to those
 who ask for ``.device`` they are elsewhere. An operation on tensors of both kinds is an error, but where CUDA allows it.
@@ -19,10 +19,12 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 ELSEWHERE = torch.device("xpu", 0)
 _TYPES = (ELSEWHERE.type, "meta")
 _aten = torch.ops.aten
-_MIX = {_aten.copy_.default, _aten._to_copy.default, _aten.index.Tensor, _aten.index_put_.default}
+_MOVES = {_aten.copy_.default, _aten._to_copy.default}
+_PICKS = {_aten.index.Tensor, _aten.index_put_.default}
+_JOINS = {_aten.cat.default, _aten.stack.default}
 
 
-class _Kind(type(Tensor)):  # type: ignore[misc]
+class _PassesForTensor(type(Tensor)):  # type: ignore[misc]
     """What passes for a plain tensor's type where types are compared."""
 
     def __eq__(cls, other: object) -> bool:
@@ -32,7 +34,7 @@ class _Kind(type(Tensor)):  # type: ignore[misc]
         return type.__hash__(cls)
 
 
-class Far(Tensor, metaclass=_Kind):
+class Far(Tensor, metaclass=_PassesForTensor):
     """A tensor elsewhere."""
 
     held: Tensor
@@ -80,6 +82,18 @@ def _moved(index: Any) -> Any:
     return torch.tensor(list(index), device=ELSEWHERE, dtype=None if len(index) else torch.int64)
 
 
+def _refused(operation: Any, args: Sequence[Any], near: Sequence[Tensor]) -> bool:
+    """Whether CUDA would not have both kinds: a single number may come from anywhere, and so may what picks."""
+    if operation in _MOVES:
+        return False
+    if operation in _JOINS or (operation._schema.is_mutable and not isinstance(args[0], Far)):
+        return True
+    if operation in _PICKS:
+        near = [part for part in (args[0], *args[2:3]) if not isinstance(part, Far)]
+        return not isinstance(args[0], Far) or any(part.dim() for part in near)
+    return any(part.dim() for part in near)
+
+
 def _computed(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     flat, form = tree_flatten((args, kwargs))
     far = [part for part in flat if isinstance(part, Far)]
@@ -88,7 +102,7 @@ def _computed(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     there = bool(far) if asked is None else torch.device(asked).type in _TYPES
     if not far and not there:
         return operation(*args, **kwargs)
-    if far and operation not in _MIX and any(part.dim() for part in near):  # a single number may come from anywhere
+    if far and near and _refused(operation, args, near):
         raise RuntimeError(f"{operation} is asked for tensors of two devices")
     if operation is _aten._local_scalar_dense.default:
         return far[0].held.item()

@@ -34,24 +34,37 @@ def test_devices_do_not_mix() -> None:
         far = x.to(there)
         assert far.device == there and far.cpu().device == x.device
         assert torch.equal((far * 2)[:, [0, 2]].cpu(), (x * 2)[:, [0, 2]])
-        with pytest.raises(RuntimeError, match="two devices"):
-            far + x
-        with pytest.raises(RuntimeError, match="two devices"):
-            torch.nn.functional.linear(far, x)
+        mixes: tuple[Callable[[], object], ...] = (
+            lambda: far + x,
+            lambda: torch.nn.functional.linear(far, x),
+            lambda: torch.stack([far.sum(), x.sum()]),
+            lambda: x.sum().add_(far.sum()),
+            lambda: x[torch.tensor([0]).to(there)],
+            lambda: x.index_put_((torch.tensor([0]),), far[:1]),
+            lambda: far.index_put_((torch.tensor([0]),), x[:1]),
+        )
+        for mix in mixes:
+            with pytest.raises(RuntimeError, match="two devices"):
+                mix()
+        assert (far + x.sum()).device == there and far[torch.tensor([0])].device == there
         far[0] += 1
         assert far.tolist() == [[1, 2, 3], [3, 4, 5]] and x[0].tolist() == [0, 1, 2]
 
 
-def finished(folder: Path, method: str, scenario: str, prepare: Prepare = lambda run: None, **changes: Any) -> State:
+def finished(
+    folder: Path, at: torch.device, method: str, scenario: str, prepare: Prepare = lambda run: None, **changes: Any
+) -> State:
     """One task, and from what is left of it the other."""
     small = {"net": "levels-60-5"} if method == "exact" else {"net": "mlp-8", "epochs": 2}
     config = configure("digits", scenario, method, (0, 1, 2), 2, settings=CALM.get(method), **small)
     folder.mkdir()
     run = Run(config, say=lambda text: None, **changes)
+    assert run.device == at and all(tensor.device == at for tensor in run.nets.model.state_dict().values())
     prepare(run)
     start(folder, run)
     leave(folder, run, run.advance(run.begin()))
     state = resume(folder, run)
+    assert len(list(folder.glob("seed-*/model.*"))) in (3, 6), "weights, and certificates of what promises"
     assert state is not None and state.done == 1
     state = complete(run, state)
     leave(folder, run, state)
@@ -66,10 +79,10 @@ def check(
     folder: Path, monkeypatch: pytest.MonkeyPatch, method: str, scenario: str, prepare: Prepare = lambda run: None,
     **changes: Any,
 ) -> None:  # fmt: skip
-    expected = finished(folder / "here", method, scenario, prepare, **changes)
+    expected = finished(folder / "here", torch.device("cpu"), method, scenario, prepare, **changes)
     with elsewhere() as there:
         monkeypatch.setattr(machine, "chosen_device", lambda name: there)
-        found = finished(folder / "there", method, scenario, prepare, **changes)
+        found = finished(folder / "there", there, method, scenario, prepare, **changes)
     held = {"weights": found.weights, **found.memory}
     assert all(type(tensor) is Tensor for tensor in held.values()), "seeds that wait take no room elsewhere"
     torch.testing.assert_close(held, {"weights": expected.weights, **expected.memory}, rtol=0, atol=0, equal_nan=True)
