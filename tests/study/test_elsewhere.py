@@ -12,20 +12,14 @@ from torch import Tensor
 
 from intercontinet.learners.catalogue import METHODS
 from intercontinet.study import machine
-from intercontinet.study.config import configure
 from intercontinet.study.folder import leave, resume, start
 from intercontinet.study.run import Run, complete
 from intercontinet.study.state import State
-from intercontinet.tasks import SCENARIOS
+from intercontinet.tasks import SCENARIOS, Scenario
 from tests.elsewhere import elsewhere
+from tests.study.runs import running, timeless, tiny
 
-CALM = {"ewc": {"strength": 1}, "oewc": {"strength": 1}}  # the small net diverges with more
 Prepare = Callable[[Run], object]
-
-
-@pytest.fixture(autouse=True)
-def _no_asking_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERCONTINET_COMMIT", "0123abcd")
 
 
 def test_devices_do_not_mix() -> None:
@@ -52,13 +46,12 @@ def test_devices_do_not_mix() -> None:
 
 
 def finished(
-    folder: Path, at: torch.device, method: str, scenario: str, prepare: Prepare = lambda run: None, **changes: Any
+    folder: Path, at: torch.device, method: str, scenario: Scenario, prepare: Prepare = lambda run: None, **changes: Any
 ) -> State:
     """One task, and from what is left of it the other."""
-    small = {"net": "levels-60-5"} if method == "exact" else {"net": "mlp-8", "epochs": 2}
-    config = configure("digits", scenario, method, (0, 1, 2), 2, settings=CALM.get(method), **small)
+    config = tiny(method, scenario, seeds=(0, 1, 2))
     folder.mkdir()
-    run = Run(config, say=lambda text: None, **changes)
+    run = running(config, say=lambda text: None, **changes)
     assert run.device == at and all(tensor.device == at for tensor in run.nets.model.state_dict().values())
     prepare(run)
     start(folder, run)
@@ -71,12 +64,8 @@ def finished(
     return state
 
 
-def timeless(state: State) -> list[list[dict[str, Any]]]:
-    return [[{name: line[name] for name in line if name != "seconds"} for line in lines] for lines in state.lines]
-
-
 def check(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, method: str, scenario: str, prepare: Prepare = lambda run: None,
+    folder: Path, monkeypatch: pytest.MonkeyPatch, method: str, scenario: Scenario, prepare: Prepare = lambda run: None,
     **changes: Any,
 ) -> None:  # fmt: skip
     expected = finished(folder / "here", torch.device("cpu"), method, scenario, prepare, **changes)
@@ -94,7 +83,7 @@ def check(
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_elsewhere_comes_to_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, scenario: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, scenario: Scenario
 ) -> None:
     check(tmp_path, monkeypatch, method, scenario)
 
@@ -102,7 +91,7 @@ def test_a_run_elsewhere_comes_to_the_same(
 @pytest.mark.parametrize("method", ["sgd", "intercontinet"])
 def test_so_do_seeds_that_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     def short_of_memory(run: Run) -> None:
-        run._at_once = 2
+        run.turns.at_once = 2
 
     check(tmp_path, monkeypatch, method, "domain", short_of_memory)
 

@@ -41,7 +41,6 @@ def few(dataset: str, scenario: Scenario, *, tasks: int | None) -> Stream:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERCONTINET_COMMIT", "0123abcd")
     monkeypatch.setattr("intercontinet.study.run.stream", few)
 
 

@@ -75,11 +75,6 @@ def strangers_in(folder: Path, seed: int = 0, *more: Tensor) -> Path:
     return folder / "others.npz"
 
 
-@pytest.fixture(autouse=True)
-def _no_asking_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERCONTINET_COMMIT", "0123abcd")
-
-
 @cache
 def digits(scenario: Scenario, name: str = "") -> Stream:
     """Three tasks, and of their examples a quarter; as images, where a method is for those."""

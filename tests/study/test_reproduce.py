@@ -38,7 +38,6 @@ TINY = Study(
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERCONTINET_COMMIT", "0123abcd")
     monkeypatch.setitem(STUDIES, "tiny", TINY)
 
 

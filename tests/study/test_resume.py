@@ -18,11 +18,6 @@ from intercontinet.study.run import Run
 YOUNG = ("held_out", "unseen", "drift")  # settings that InterContiNet had not always
 
 
-@pytest.fixture(autouse=True)
-def _same_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERCONTINET_COMMIT", "0123abcd")
-
-
 def small(**changes: Any) -> Run:
     return Run(configure("digits", "domain", "intercontinet", tasks=2, net="mlp-8", epochs=2, **changes), "cpu")
 

@@ -16,12 +16,7 @@ from intercontinet.report.record import read_record
 from intercontinet.study.run import Run, complete
 from intercontinet.study.store import save_record
 from intercontinet.tasks import Stream
-from tests.study.test_run import digits, running, tiny
-
-
-@pytest.fixture(autouse=True)
-def _no_asking_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERCONTINET_COMMIT", "0123abcd")
+from tests.study.runs import digits, running, tiny
 
 
 def test_divergence_is_told_with_task_and_seeds_and_the_record_stays_readable(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_metrics_are_as_they_were() -> None:
 def test_short_of_memory_too_and_the_bar_knows_how_far_it_is() -> None:
     config = configure("digits", "domain", "intercontinet", (0, 3, 4), 2, net="mlp-8", epochs=2)
     run = Run(config, "cpu")
-    run._at_once = 2  # as when memory gave out with three
+    run.turns.at_once = 2  # as when memory gave out with three
     live = Live(Console(file=io.StringIO(), force_terminal=True))
     listen = live.listener("it", run.lessons, 2)
     phases, places = [], []

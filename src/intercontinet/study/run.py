@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,8 +15,7 @@ from intercontinet.certificate import Certificate
 from intercontinet.data import digests, fingerprint
 from intercontinet.engine.augment import flipped_and_cropped
 from intercontinet.engine.loop import Listener, Progress
-from intercontinet.engine.record import give_back_memory
-from intercontinet.errors import InvalidData, InvalidSetting, OutOfMemory, memory_gave_out
+from intercontinet.errors import InvalidData, InvalidSetting
 from intercontinet.floor import TaskFloor
 from intercontinet.inference import answered
 from intercontinet.learners.boxes import check_layers, region_of
@@ -40,6 +40,7 @@ from intercontinet.study.promises import (
 )
 from intercontinet.study.state import State
 from intercontinet.study.summary import Line, seed_record
+from intercontinet.study.turns import Turns
 from intercontinet.tasks import Stream, stream
 
 
@@ -83,7 +84,8 @@ class Run:
         for task in self.stream.tasks:  # each is built once: a lazy stream's are too large to keep
             self._tests.append(Examples(task.test, task.classes, self.device))
             self._classes.append(task.classes)
-        self._at_once = 1 if self._models.encoders[0] is not None else len(config.seeds)
+        at_once = 1 if self._models.encoders[0] is not None else len(config.seeds)
+        self.turns = Turns(self.device, at_once, say)
         self._hashes: dict[int, str] = {}
         self._test_hashes: list[str] = []
         self._origin = {
@@ -134,7 +136,8 @@ class Run:
             return hear
 
         began = time.perf_counter()
-        weights, memory = self._learn(state, lesson, learned, attempt)
+        learn = partial(self._learn, lesson, learned[0], attempt)  # a closure would outlive an error, and with it self
+        weights, memory = self.turns.through(state.weights, state.memory, learn)
         seconds = time.perf_counter() - began
         self._tell_diverged(weights, lesson)
         for words in words_on_left_out(memory, lesson, self.config.seeds):
@@ -202,49 +205,18 @@ class Run:
         return any(self.config.settings.get(name) for name in ("held_out", "unseen"))
 
     def _learn(
-        self, state: State, lesson: Lesson, learned_from: Sequence[Examples], attempt: Callable[[range], Listener]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """All seeds at once, or, where memory is short, fewer at a time: only what those know lies on the device."""
-        seeds = len(self.config.seeds)
-        turns: list[tuple[Tensor, Memory]] = []
-        first = 0
-        while first < seeds:
-            some = slice(first, min(first + self._at_once, seeds))
-            turn = self._turn(state, lesson, learned_from[0], some, attempt)
-            if turn is None:
-                self._take_fewer(some.stop - some.start)
-                continue
-            turns.append(turn)
-            first = some.stop
-        names = turns[0][1]
-        weights = _joined([weights for weights, _ in turns])
-        return weights, {name: _joined([memory[name] for _, memory in turns]) for name in names}
-
-    def _turn(
-        self, state: State, lesson: Lesson, examples: Examples, some: slice, attempt: Callable[[range], Listener]
-    ) -> tuple[Tensor, Memory] | None:
-        """What some seeds come to, or None where memory gave out, and then nothing of the attempt is left alive."""
-        try:
-            listen = attempt(range(some.start, some.stop))
-            memory = {name: tensor[some].to(self.device) for name, tensor in state.memory.items()}
-            shown = self._models.lesson(lesson, examples, some.start, bool(self.config.settings.get("mirror")))
-            start = state.weights[some].to(self.device)
-            weights, left = self.method.learn(self.nets.rows(some), start, memory, shown, listen)
-            return weights.cpu(), {name: tensor.cpu() for name, tensor in left.items()}
-        except (MemoryError, RuntimeError) as error:
-            if not memory_gave_out(error):
-                raise
-        return None
-
-    def _take_fewer(self, seeds: int) -> None:
-        """So many seeds at a time were too many."""
-        if seeds == 1:
-            raise OutOfMemory(
-                "memory is too small for even one seed: use a smaller batch_size or net, or, on a GPU, --device cpu"
-            )
-        self._at_once = (seeds + 1) // 2
-        self._say(f"the device ran out of memory: going on with {self._at_once} seed(s) at a time")
-        give_back_memory()
+        self,
+        lesson: Lesson,
+        examples: Examples,
+        attempt: Callable[[range], Listener],
+        rows: slice,
+        weights: Tensor,
+        memory: Memory,
+    ) -> tuple[Tensor, Memory]:
+        """What some seeds come to."""
+        listen = attempt(range(rows.start, rows.stop))
+        shown = self._models.lesson(lesson, examples, rows.start, bool(self.config.settings.get("mirror")))
+        return self.method.learn(self.nets.rows(rows), weights, memory, shown, listen)
 
     def _tell_diverged(self, weights: Tensor, lesson: Lesson) -> None:
         lost = diverged(weights, self.nets)
@@ -405,11 +377,6 @@ class _Curve:
             self._accuracy[row] = (current, first)
         current, first = self._accuracy[row]
         return {"current": current, "first": first, "sum_of_radii": self._radii[row]}
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """One after the other; a single one is not copied, which all seeds' memory at once may have no room for."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _share(hits: Tensor) -> float:
