@@ -30,8 +30,9 @@ def exit_codes() -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not memory_gave_out(error):
             raise
-        first = str(error).splitlines()[0] if str(error) else ""
-        _end(f"error: out of memory: use --device cpu, fewer seeds or a smaller net. {first}", 2)
+        first = (str(error).splitlines() or [""])[0]
+        told = ". ".join(first.split(". ")[:2])  # how much was asked for; torch has much more to say
+        _end(f"error: out of memory: use --device cpu, fewer seeds or a smaller net. {told}", 2)
     except OSError as error:
         if error.filename is None and error.errno in NO_ROOM:
             _end(f"error: cannot write the output: {error.strerror}", 2)

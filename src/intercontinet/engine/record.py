@@ -50,9 +50,6 @@ def recorded(
     try:
         with _ONE_AT_A_TIME, settings, torch.cuda.stream(aside):
             step()  # libraries set themselves up in the first call, which a graph must not hold
-            free, total = torch.cuda.mem_get_info(device)
-            if free < total / 2:
-                torch.cuda.empty_cache()  # what that step and earlier graphs held: recording cannot take it back
             graph, error = _captured(step, device)
     finally:  # of a step that failed, too: parts of it may still write to memory that is about to be used again
         torch.cuda.current_stream(device).wait_stream(aside)
@@ -64,26 +61,49 @@ def recorded(
     return step
 
 
-def give_back_memory() -> None:
-    """Let go of GPU memory that nothing uses any more, while no thread records."""
-    gc.collect()  # the first vmap leaves its frames in a cycle, and with them every tensor of an attempt that failed
+def give_back_memory(alone: bool = False) -> None:
+    """Let go of GPU memory that nothing uses any more, while no thread records.
+
+    Where nothing else runs (``alone``), that of cuBLAS, too, which keeps some for every stream that it was used on. A
+    recorded step goes on using it.
+    """
     with _ONE_AT_A_TIME:
-        torch.cuda.empty_cache()
+        _give_back()
+        if alone and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch._C._cuda_clearCublasWorkspaces()
+            torch.cuda.empty_cache()
 
 
-def _captured(step: Callable[[], None], device: torch.device) -> tuple[torch.cuda.CUDAGraph | None, str]:
-    """The step as a graph, or None and the reason why it cannot be one."""
+def _give_back() -> None:
+    gc.collect()  # the first vmap leaves its frames in a cycle, and with them every tensor of an attempt that failed
+    torch.cuda.empty_cache()
+
+
+def _captured(
+    step: Callable[[], None], device: torch.device, again: bool = True
+) -> tuple[torch.cuda.CUDAGraph | None, str]:
+    """The step as a graph, or None and the reason why it cannot be one.
+
+    A recording has memory of its own, and cannot take what torch keeps of tensors that are gone, as a step otherwise
+    would: where it finds too little, that is given back, and it begins ``again``.
+    """
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")
     try:
         step()
         graph.capture_end()
+        return graph, ""
     except BaseException as error:  # an interrupt, too: nothing may leave the stream recording
         _abandon(graph, pool, device)
-        if memory_gave_out(error) or not isinstance(error, Exception):
+        gave_out = memory_gave_out(error)
+        if not isinstance(error, Exception) or (gave_out and not again):
             raise
-        return None, (str(error).splitlines() or [type(error).__name__])[0]
-    return graph, ""
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+    if not gave_out:
+        return None, reason
+    del graph
+    _give_back()  # and out of the clause above, where the error would keep the step's tensors alive
+    return _captured(step, device, again=False)
 
 
 def _abandon(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: torch.device) -> None:

@@ -151,7 +151,7 @@ def work_through(
 
     def one_by_one() -> Iterator[tuple[Step, Future[dict[str, Any] | None]]]:
         for step in again:
-            give_back_memory()
+            give_back_memory(alone=True)
             done = pool.submit(attempt, step, True)
             wait([done])
             yield step, done
