@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import runpy
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from intercontinet.report.paper import Published
 from intercontinet.study.store import save_record
 from tests.study.records import record, seed_record
 
@@ -60,6 +63,29 @@ def test_gaps_include_any_learner_that_holds_examples_back(bench: Bench, tmp_pat
 def test_gaps_need_records(bench: Bench, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no record in .* has a floor for unseen examples"):
         bench("gaps", "--results", tmp_path)
+
+
+def test_diverged(bench: Bench) -> None:
+    """Of made-up runs, the guess is how many of them were at chance; of the paper's, what is told stands in notes."""
+    module = importlib.import_module("benchmarks.diverged")
+    for diverged in range(1, 5):
+        runs = [10.0] * diverged + [19.3] * (5 - diverged)
+        found = module.guess(Published(statistics.mean(runs), statistics.stdev(runs)))
+        assert found.diverged == diverged
+        assert (found.others, found.std) == pytest.approx((19.3, statistics.stdev(runs)))
+    lines = bench("diverged").splitlines()
+    explained = {line.split(":")[0]: re.search(r"(\d) of 5 at chance", line) for line in lines}
+    assert [key.split("/")[1] for key, found in explained.items() if found] == [
+        "ewc",
+        "lwf",
+        "mas",
+        "oewc",
+        "sgd",
+        "si",
+    ]
+    assert "4 of 5 at chance and the others at 19.15 would give 4.09; ours: " in lines[0]
+    assert module.ours(SimpleNamespace(overall=[0.1, 0.193, 0.195])) == "ours: 1 of 3, the others at 19.40"
+    assert module.ours(SimpleNamespace(overall=[0.1])) == "ours: 1 of 1"
 
 
 def test_choose_exact(bench: Bench) -> None:
