@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -249,6 +250,18 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"summary\.json is missing.*run again"):
         write_page(tmp_path)
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_folder_inside_that_may_not_be_entered_is_named_and_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imagined, since root may enter all."""
+    closed = write_run(tmp_path / "b", record())
+    write_run(tmp_path / "a", record())
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, how: path != closed and may(path, how))
+    with pytest.raises(InvalidData, match=rf"cannot read the folder {re.escape(str(closed))}: make it readable"):
+        write_page(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,16 @@ def test_a_file_may_say_which_example_is_of_which_task(
         assert task.train[1].tolist() == own and task.test[1].tolist() == own and task.classes == choice
 
 
+@pytest.mark.parametrize("scenario", ["task", "domain"])
+def test_a_task_of_one_class_is_refused_but_where_all_classes_compete(tmp_path: Path, scenario: Scenario) -> None:
+    y, tasks = np.array([0, 1, 2]), np.array([0, 0, 1])
+    x = np.arange(3.0)[:, None]
+    path = saved(tmp_path, x_train=x, y_train=y, task_train=tasks, x_test=x, y_test=y, task_test=tasks)
+    with pytest.raises(InvalidData, match=r"task 1 in .* has one class, 2, .* or take the scenario class"):
+        stream(path, scenario)
+    assert [task.test[1].tolist() for task in stream(path, "class").tasks] == [[0, 1], [2]]
+
+
 BAD_ARRAYS: dict[str, tuple[Arrays, str]] = {
     "an array is missing": ({"y_test": None}, r"lacks the array 'y_test'.*: it should hold x_train, y_train, x_test"),
     "half of the tasks": ({"task_train": np.zeros(8, int)}, r"lacks the array 'task_test': it should hold"),

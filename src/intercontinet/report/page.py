@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -302,14 +303,24 @@ def _find(folder: Path) -> tuple[list[Run], list[str]]:
     if (folder / "config.json").exists():
         raise InvalidData(f"{folder / SUMMARY} is missing: let the run go on until it writes it, or run again")
     files = [path for path in sorted(folder.glob("*.json")) if not path.name.startswith(".")]
-    files += sorted(folder.glob(f"*/{SUMMARY}"))
+    inside = _folders(folder)
+    files += [own / SUMMARY for own in inside if (own / SUMMARY).exists()]
     if not files:
         raise InvalidData(
             f"{folder} holds no run: neither summary.json, nor records (*.json), nor folders with a summary.json. "
             "Give the folder that 'intercontinet run' or a study wrote"
         )
-    unfinished = [p.parent.name for p in sorted(folder.glob("*/config.json")) if p.parent / SUMMARY not in files]
+    unfinished = [own.name for own in inside if (own / "config.json").exists() and own / SUMMARY not in files]
     return _set_apart(sorted(_runs(files), key=_order)), unfinished
+
+
+def _folders(folder: Path) -> list[Path]:
+    """The folders inside, by name. One that may not be entered is an error: its runs would be missed."""
+    inside = sorted(own for own in folder.iterdir() if own.is_dir() and not own.name.startswith("."))
+    for own in inside:
+        if not os.access(own, os.R_OK | os.X_OK):
+            raise InvalidData(f"cannot read the folder {own}: make it readable, or move it elsewhere")
+    return inside
 
 
 def _runs(files: Iterable[Path]) -> list[Run]:

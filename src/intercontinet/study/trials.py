@@ -23,7 +23,7 @@ STUDY, TITLE = "trials", "Trials: what was tried for cells that lie far from the
 TABLES = {"mnist": "table1", "fashion-mnist": "table2", "cifar-10": "table3", "cifar-100": "figure4"}
 LEGEND = (
     "Each row is a cell of a table above, or of figure 4, with other settings; all others are the same.",
-    "Accuracy and certified shares are read as in the tables, and so are marks.",
+    "Accuracy and certified shares are read as in the tables, and so is bold.",
 )
 _HEADS = ("cell", "tried", "accuracy", "in its table", "by the paper", "certified, task by task")
 

@@ -103,6 +103,11 @@ def _by_task(path: Path, train: Pair, test: Pair, ids: tuple[Tensor, Tensor], sc
         odd = sorted(set(order.tolist()) ^ set(ids[1].tolist()))[0]
         raise InvalidData(f"task {odd} is in only one of task_train and task_test in {path}: give it both")
     for number, own in zip(order, classes, strict=True):
+        if len(own) < 2 and scenario != "class":
+            raise InvalidData(
+                f"task {int(number)} in {path} has one class, {int(own[0])}, and so nothing to tell apart: give it "
+                "another, or take the scenario class"
+            )
         strange = test[1][(ids[1] == number) & ~torch.isin(test[1], own)]
         if len(strange):
             raise InvalidData(f"task {int(number)} in {path} tests class {int(strange[0])}, on which it does not train")
