@@ -19,7 +19,7 @@ from intercontinet.study.store import Cell, cells, load_records
 
 TABLE3 = Path(__file__).resolve().parents[1] / "results" / "table3"
 RUNS, CHANCE = 5, 10.0  # the paper's seeds, and percent of ten classes
-NEAR = 0.01  # points between what is told of a cell and what explains it: all that two decimals show
+NEAR = 0.01  # points between what is told of a cell, to two decimals, and what explains it
 
 
 class Guess(NamedTuple):

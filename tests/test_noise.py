@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from intercontinet.noise import _kernel, counted, key_of, mixed, orders, uniform
+from intercontinet.noise import counted, key_of, mixed, orders, uniform
 
 steadily = settings(derandomize=True, deadline=None, max_examples=60)
 words = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -141,14 +141,3 @@ def test_neighbours_know_nothing_of_each_other(keys: int, places: int) -> None:
     others = numbers.roll((-keys, -places), (0, 1))
     cells = (4 * numbers[:-1, 1:-1]).long() * 4 + (4 * others[:-1, 1:-1]).long()
     assert unevenness(torch.bincount(cells.reshape(-1), minlength=16).tolist()) < 57
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_mixes_in_one_kernel_and_comes_to_the_same() -> None:
-    keys = torch.randint(-(1 << 63), (1 << 63) - 1, (64, 33), generator=torch.Generator().manual_seed(0))
-    far = keys.cuda()
-    assert _kernel() is not None
-    for some in (far, far.T, far[::3, 1::2], far[0, 0], far[:0]):
-        assert torch.equal(mixed(some).cpu(), mixed(some.cpu()))
-    assert torch.equal(torch.vmap(mixed, 1, 1)(far).cpu(), mixed(keys)), "stacked, too"
-    assert torch.equal(orders(far[0], 1000).cpu(), orders(keys[0], 1000))

@@ -6,26 +6,12 @@ beside others, on a CPU or a GPU, in an unbroken run or one taken up again. The 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any, cast
-
 import torch
 from torch import Tensor
-
-from intercontinet.errors import memory_gave_out
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _WORD = (1 << 64) - 1
-_KERNEL = f"""
-template <typename T> T splitmix(T key) {{
-  unsigned long long bits = (static_cast<unsigned long long>(key) + 1ull) * {_GOLDEN}ull;
-  bits = (bits ^ (bits >> 30)) * {_FIRST}ull;
-  bits = (bits ^ (bits >> 27)) * {_SECOND}ull;
-  return static_cast<T>(bits ^ (bits >> 31));
-}}
-"""
 
 
 def _signed(value: int) -> int:
@@ -51,42 +37,10 @@ def mixed(keys: Tensor) -> Tensor:
     >>> mixed(torch.tensor([0, 1])) >> 60
     tensor([-2,  6])
     """
-    if keys.is_cuda and _kernel() is not None:
-        return cast(Tensor, _mixed_at_once(keys))
-    return _mixed_in_steps(keys)
-
-
-def _mixed_in_steps(keys: Tensor) -> Tensor:
     bits = keys * _signed(_GOLDEN) + _signed(_GOLDEN)
     bits = (bits ^ _shifted(bits, 30)) * _signed(_FIRST)
     bits = (bits ^ _shifted(bits, 27)) * _signed(_SECOND)
     return bits ^ _shifted(bits, 31)
-
-
-@cache
-def _kernel() -> Callable[[Tensor], Tensor] | None:
-    """All of that in one kernel on a GPU, where a small net's step is mostly the starting of kernels; None where torch
-    cannot build it."""
-    keys = torch.arange(-1000, 1000, device="cuda") * _signed(_FIRST)
-    try:
-        kernel = torch.cuda.jiterator._create_jit_fn(_KERNEL)
-        return kernel if torch.equal(kernel(keys), _mixed_in_steps(keys)) else None
-    except Exception as error:  # whatever a torch says that has it no longer, or finds no compiler
-        if memory_gave_out(error):
-            raise
-        return None
-
-
-@torch.library.custom_op("intercontinet::mixed", mutates_args=(), schema="(Tensor keys) -> Tensor")
-def _mixed_at_once(keys: Tensor) -> Tensor:
-    kernel = _kernel()
-    assert kernel is not None
-    return kernel(keys)
-
-
-@_mixed_at_once.register_vmap
-def _(info: Any, in_dims: tuple[int | None], keys: Tensor) -> tuple[Tensor, int | None]:
-    return _mixed_at_once(keys), in_dims[0]
 
 
 def _shifted(bits: Tensor, by: int) -> Tensor:

@@ -76,6 +76,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> tuple[PretendedStream, Pretended
     monkeypatch.setattr(record, "stream_of_thread", lambda device, use: aside)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 1))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", PretendedGraph)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: POOL)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
@@ -126,8 +127,12 @@ def test_a_recording_that_finds_no_memory_begins_again_once_what_torch_keeps_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls = 0
-    made: list[weakref.ref[torch.Tensor]] = []
-    alive_when_given_back: list[weakref.ref[torch.Tensor]] = []
+    made: list[weakref.ref[object]] = []
+    alive: list[int] = []  # whenever memory is given back
+
+    class Noted(PretendedGraph):
+        def __init__(self) -> None:
+            made.append(weakref.ref(self))
 
     def step() -> None:
         nonlocal calls
@@ -137,12 +142,21 @@ def test_a_recording_that_finds_no_memory_begins_again_once_what_torch_keeps_is_
         if calls == 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    def given_back() -> None:
-        alive_when_given_back.extend(ref for ref in made if ref() is not None)
-
-    monkeypatch.setattr(torch.cuda, "empty_cache", given_back)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Noted)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(sum(ref() is not None for ref in made)))
     assert recorded(step, [], torch.device("cuda")) is not step
-    assert calls == 3 and not alive_when_given_back and not PretendedGraph.recording
+    assert calls == 3 and len(made) == 5 and alive == [0] and not PretendedGraph.recording
+
+
+@pytest.mark.parametrize(("free", "emptied"), [(1, 1), (2, 0)])
+def test_what_graphs_that_are_gone_have_held_is_given_back_before_the_device_is_full(
+    free: int, emptied: int, streams: tuple[PretendedStream, PretendedStream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[None] = []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 4))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append(None))
+    recorded(lambda: None, [], torch.device("cuda"))
+    assert len(calls) == emptied
 
 
 def test_a_graph_that_finds_no_memory_in_the_end_is_an_error(
@@ -231,14 +245,9 @@ def test_after_a_step_that_found_no_memory_the_next_is_recorded(call: int) -> No
 
 @needs_gpu
 def test_where_nothing_else_runs_all_memory_is_given_back() -> None:
-    def step() -> None:
-        torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
-
-    take = recorded(step, [], torch.device("cuda"))
-    take()
+    torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
     give_back_memory()
     before = torch.cuda.memory_reserved()
-    del take
     give_back_memory(alone=True)
     assert torch.cuda.memory_reserved() < before
     check_recording_works()

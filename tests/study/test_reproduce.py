@@ -218,11 +218,14 @@ def test_a_cell_that_runs_out_of_memory_beside_others_is_run_again_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     begun = crowded(monkeypatch, error, times=1)
+    given_back: list[dict[str, bool]] = []
+    monkeypatch.setattr(reproduce, "give_back_memory", lambda **how: given_back.append(how))
     said: list[str] = []
     stored = through(tmp_path, steps("tiny", tmp_path, 1, 2, ["sgd", "offline"]), say=said.append)
     assert said == ["task/sgd ran out of memory beside others: will be run by itself"]
     assert len(stored) == 3 and stored[-1].name == "task-sgd-seeds-0-0.json"
     assert begun[-1] == "task/sgd" and len(begun) == 4
+    assert given_back == [{"alone": True}], "once nothing else runs, all of it"
 
 
 def test_a_cell_that_runs_out_of_memory_by_itself_is_named_with_the_way_out(

@@ -50,6 +50,9 @@ def recorded(
     try:
         with _ONE_AT_A_TIME, settings, torch.cuda.stream(aside):
             step()  # libraries set themselves up in the first call, which a graph must not hold
+            free, total = torch.cuda.mem_get_info(device)
+            if free < total / 2:  # else what graphs that are gone have held is kept until the device is full
+                torch.cuda.empty_cache()
             graph, error = _captured(step, device)
     finally:  # of a step that failed, too: parts of it may still write to memory that is about to be used again
         torch.cuda.current_stream(device).wait_stream(aside)
@@ -64,14 +67,13 @@ def recorded(
 def give_back_memory(alone: bool = False) -> None:
     """Let go of GPU memory that nothing uses any more, while no thread records.
 
-    Where nothing else runs (``alone``), that of cuBLAS, too, which keeps some for every stream that it was used on. A
-    recorded step goes on using it.
+    Where nothing else runs (``alone``), that of cuBLAS, too, which keeps some for every stream that it was used on. No
+    step that is recorded already may be replayed after that: it would write to memory that is no longer its own.
     """
     with _ONE_AT_A_TIME:
-        _give_back()
         if alone and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch._C._cuda_clearCublasWorkspaces()
-            torch.cuda.empty_cache()
+        _give_back()
 
 
 def _give_back() -> None:
@@ -85,7 +87,8 @@ def _captured(
     """The step as a graph, or None and the reason why it cannot be one.
 
     A recording has memory of its own, and cannot take what torch keeps of tensors that are gone, as a step otherwise
-    would: where it finds too little, that is given back, and it begins ``again``.
+    would: where it finds too little (or is allowed too little, of which a device knows nothing), that is given back,
+    and it begins ``again``.
     """
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")
