@@ -202,8 +202,8 @@ def test_run_takes_ones_own_data_from_anywhere(call: Call) -> None:
         ("run --dataset mnist --out x", "mnist"),
         ("reproduce tabel1", "did you mean 'table1'"),
         ("reproduce tabel1 --show", "did you mean 'table1'"),
-        ("reproduce table1 --only ewk", "no cell of table1 is called ewk"),
-        ("reproduce table1 --only ewk --show", "no cell of table1 is called ewk (did you mean 'ewc'?)"),
+        ("reproduce table1 --only ewk", "no cell of table1 is called 'ewk'"),
+        ("reproduce table1 --only ewk --show", "no cell of table1 is called 'ewk' (did you mean 'ewc'?)"),
         ("reproduce tabel1", "tradeoff, docs"),
         ("reproduce table1 --seeds 0", "seeds is 0"),
         ("reproduce table1 --device gpu --out x", "there is no device 'gpu'"),
@@ -328,6 +328,19 @@ def test_a_pipe_that_is_closed_ends_quietly(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("flags", "docs"),
+    [((), "docs"), (("--out", "results"), "docs"), (("--out", "mine"), "mine"), (("--out", "a", "--docs", "b"), "b")],
+)
+def test_what_another_store_holds_is_not_drawn_over_ours(
+    call: Call, flags: tuple[str, ...], docs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Path] = []
+    monkeypatch.setattr("intercontinet.study.command.present", lambda study, out, docs, *_, **__: shown.append(docs))
+    assert call("reproduce", "figure3", "--show", *flags)[0] == 0
+    assert shown == [Path(docs)]
+
+
 CPU = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried 8 bytes"
 GPU = "CUDA out of memory. Tried to allocate 2.00 GiB"
 
@@ -335,10 +348,16 @@ GPU = "CUDA out of memory. Tried to allocate 2.00 GiB"
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (RuntimeError(f"{CPU}. Error code 12 (Cannot allocate memory)"), CPU),
-        (torch.OutOfMemoryError(f"{GPU}. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is free."), GPU),
-        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported"), "CUDA error: out of memory"),
-        (MemoryError(), ""),
+        (RuntimeError(f"{CPU}. Error code 12 (Cannot allocate memory)"), f"use fewer seeds or a smaller net ({CPU})"),
+        (
+            torch.OutOfMemoryError(f"{GPU}. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is free."),
+            f"use --device cpu, fewer seeds or a smaller net ({GPU})",
+        ),
+        (
+            RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported"),
+            "use --device cpu, fewer seeds or a smaller net (CUDA error: out of memory)",
+        ),
+        (MemoryError(), "use fewer seeds or a smaller net"),
     ],
 )
 def test_out_of_memory_is_one_line_and_exit_2(
@@ -349,8 +368,7 @@ def test_out_of_memory_is_one_line_and_exit_2(
 
     monkeypatch.setattr(Run, "begin", fail)
     code, _, err = call("run", *SMALL, "--method", "sgd")
-    way_out = "use --device cpu, fewer seeds or a smaller net"
-    assert (code, err) == (2, f"error: out of memory: {way_out}{f' ({told})' if told else ''}\n")
+    assert (code, err) == (2, f"error: out of memory: {told}\n")
 
 
 def test_bad_flags_exit_2(call: Call) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from intercontinet import commands
 from intercontinet.commands import PATH, console_for_pages
-from intercontinet.errors import InvalidSetting
+from intercontinet.errors import InvalidSetting, WriteError
 from intercontinet.exits import exit_codes
 from intercontinet.version import __version__
 
@@ -201,12 +201,16 @@ def run(
         state = work.begin() if state is None else state
         label = f"{wanted.config.dataset}/{wanted.config.scenario}/{wanted.config.method}"
         listen = live.listener(label, work.lessons, epochs_of(wanted.config), state.done)
+        if resume and not state.done:
+            live.say("No task was learned yet, or its checkpoint is gone: starting with the first one")
         try:
             folder.export(wanted.out, work, state)
             while state.done < work.lessons:
                 learned = work.advance(state, listen)
                 folder.leave(wanted.out, work, learned)
                 state = learned
+        except WriteError as error:
+            raise WriteError(f"{error}. {state.done} of {work.lessons} task(s) are kept: --resume goes on") from error
         except KeyboardInterrupt:
             live.say(
                 f"Interrupted after {state.done} of {work.lessons} task(s): go on with the same command and --resume"
@@ -236,8 +240,12 @@ def reproduce(
         "results"
     ),
     docs: Annotated[
-        Path, typer.Option(help="Where figures, and with 'docs' the results page, are written.", **PATH)
-    ] = Path("docs"),
+        Path | None,
+        typer.Option(
+            help="Where figures, and with 'docs' the results page, are written: docs by default, or another --out.",
+            **PATH,
+        ),
+    ] = None,
     show: Annotated[
         bool, typer.Option("--show", help="Run nothing, and draw nothing: show what the store holds.")
     ] = False,
@@ -253,6 +261,8 @@ def reproduce(
     from intercontinet.study.studies import chosen
 
     console = console_for_pages()
+    if docs is None:  # what another store holds must not take the place of what ours does
+        docs = Path("docs") if out == Path("results") else out
     if study == "docs":
         given = {"--only": bool(only), "--seeds": seeds is not None, "--epochs": epochs is not None, "--show": show}
         if odd := [flag for flag, there in given.items() if there]:

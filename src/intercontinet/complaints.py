@@ -12,9 +12,15 @@ LONG, MANY = 200, 5000  # characters of a name, and names, from which on looking
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint at the name that was probably meant, or an empty string."""
+    """A hint at the name that was probably meant, or an empty string.
+
+    >>> nearest("EWC", ["ewc", "mas"]), nearest("off", ["offline", "ewc"]), nearest("si", ["offline"])
+    (" (did you mean 'ewc'?)", " (did you mean 'offline'?)", '')
+    """
     known = [other for other in known if len(other) < LONG]
-    close = difflib.get_close_matches(name, known, n=1) if len(name) < LONG and len(known) < MANY else []
+    close = [other for other in known if other.lower() == name.lower()]
+    if not close and len(name) < LONG and len(known) < MANY:
+        close = difflib.get_close_matches(name, known, n=1)
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 

@@ -31,8 +31,9 @@ def exit_codes() -> Iterator[None]:
         if not memory_gave_out(error):
             raise
         first = (str(error).splitlines() or [""])[0]
+        how = "use fewer" if isinstance(error, MemoryError) or "CPU" in first else "use --device cpu, fewer"
         told = ". ".join(first.split(". ")[:2]).rstrip(".")  # how much was asked for; torch has much more to say
-        _end(f"error: out of memory: use --device cpu, fewer seeds or a smaller net{f' ({told})' if told else ''}", 2)
+        _end(f"error: out of memory: {how} seeds or a smaller net{f' ({told})' if told else ''}", 2)
     except OSError as error:
         if error.filename is None and error.errno in NO_ROOM:
             _end(f"error: cannot write the output: {error.strerror}", 2)

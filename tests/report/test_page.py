@@ -264,6 +264,30 @@ def test_a_folder_inside_that_may_not_be_entered_is_named_and_not_passed_over(
         write_page(tmp_path)
 
 
+def test_a_store_of_studies_is_told_from_a_study(tmp_path: Path) -> None:
+    for study in ("table1", "table2"):
+        (tmp_path / study).mkdir()
+        (tmp_path / study / "record.json").write_text(json.dumps(record()))
+    with pytest.raises(
+        InvalidData, match=r"holds studies and no run: give one of them, .*table1; there are table1, ta"
+    ):
+        write_page(tmp_path)
+    assert write_page(tmp_path / "table2")
+
+
+def test_seeds_that_diverged_are_named(tmp_path: Path) -> None:
+    content = record()
+    assert "Diverged" not in page_of(tmp_path / "fine", content).text
+    content["seeds"][1]["diverged"] = content["tasks"][-1]
+    text = page_of(tmp_path / "lost", content).text
+    assert re.search(
+        rf"Diverged\..*seed {content['seeds'][1]['seed']}, in task {content['tasks'][-1]}", text, re.DOTALL
+    )
+    content["seeds"][1]["diverged"] = 3
+    with pytest.raises(InvalidData, match=r"diverged is 3 and should be text"):
+        page_of(tmp_path / "wrong", content)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -111,6 +111,8 @@ def test_a_long_stream_is_told_by_tens_with_all_that_the_learner_holds() -> None
     assert figures["state_last"] * entries == pytest.approx(2 * entries + 2 * 5)
     assert [line.split(":")[0].strip() for line in said[1:4]] == ["tasks 1 to 2", "tasks 3 to 4", "tasks 5 to 5"]
     assert "2.0000 D after the first task, 2.0001 D after the last" in said[4]
+    assert 0.9 < figures["movable"] <= 1 and "% of all weights can still move" in said[4]
+    assert all(0 < share <= 1 for share in figures["right_by_tens"])
 
 
 def test_a_long_stream_is_timed_warm_and_by_its_medians(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,14 +126,19 @@ def test_a_long_stream_is_timed_warm_and_by_its_medians(monkeypatch: pytest.Monk
             assert len(lesson.x) == 20
             learned.append(lesson.index)
             clock[0] += 1000.0 if len(learned) == 1 else next(took)
-            return weights, {"any": torch.zeros(1, 3 * weights.numel())}
+            edges = {"lower": torch.zeros_like(weights), "upper": torch.ones_like(weights)}
+            edges["upper"][:, : weights.numel() // 4] = 0
+            return weights, {**edges, "any": torch.zeros_like(weights), "correct": torch.tensor([[len(learned) - 1]])}
 
     monkeypatch.setattr(bench, "Hyperrectangles", Learner)
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     figures = bench.long_stream(CPU, lambda _: None)
     assert learned == [0, 0, 1, 2, 3, 4]
     assert figures["seconds_by_tens"] == [3.0, 4.0, 6.0] and figures["last_over_first"] == 2.0
-    assert figures["state_first"] == figures["state_last"] == 3.0, "under whatever name it is held"
+    assert figures["right_by_tens"] == pytest.approx([1.5 / 20, 3.5 / 20, 5 / 20])
+    assert figures["movable"] == pytest.approx(0.75, abs=1e-4)
+    expected = 3 + 1 / figures["entries"]
+    assert figures["state_first"] == figures["state_last"] == expected, "under whatever name it is held"
 
 
 def test_the_exact_learner_is_timed_in_turn_with_the_papers_encoders_included(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ from intercontinet.errors import InvalidSetting, WriteError
 from intercontinet.learners.catalogue import METHODS
 from intercontinet.study.command import Asked, asked, epochs_of, outcome, present
 from intercontinet.study.config import configure
+from intercontinet.study.folder import start
+from intercontinet.study.run import Run
 from intercontinet.study.store import save_record
 from tests.study.records import finals, record, seed_record
 
@@ -283,6 +285,20 @@ def test_what_is_said_twice_is_refused(flags: dict[str, Any], settings: list[str
     with pytest.raises(InvalidSetting, match=f"{words} speak of the same thing: leave one of them out"):
         asked(flags, settings, None)
     assert asked({**flags, "keep": None, "epochs": None}, settings, None).config.settings
+
+
+def test_a_setting_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="--set keep is given twice"):
+        ask("keep=0.5", "rate=0.1", "keep=0.9")
+
+
+def test_what_a_run_noted_of_itself_can_be_run_again(tmp_path: Path) -> None:
+    config = ask(
+        "strength=3.5", dataset="digits", scenario="class", method="ewc", seeds="3,7", epochs=5, tasks=2
+    ).config
+    start(tmp_path, Run(config, "cpu"))
+    assert ask(file=tmp_path / "config.json").config == config
+    assert ask(file=tmp_path / "config.json", epochs=7, seeds=1).config.settings["epochs"] == 7
 
 
 def test_settings_on_the_command_line_go_before_the_file(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_a_full_disk_at_any_write_is_told_and_the_folder_can_be_resumed(
     files = 1 + 3 + 2 * 5  # config; then neither certificate nor checkpoint yet; then all five after each task
     for writes in range(files):
         folder, room[0] = tmp_path / f"{writes}", writes
-        with pytest.raises(WriteError, match="No space left"):
+        with pytest.raises(WriteError, match="No space left" + (r".*[01] of 2 task.*--resume" if writes else "")):
             go(folder, "--tasks", "2")
         room[0] = 100
         if (folder / "summary.json").exists():
@@ -313,6 +313,12 @@ def test_a_damaged_configuration_is_named(tmp_path: Path, content: bytes) -> Non
     (tmp_path / CONFIG).write_bytes(content)
     with pytest.raises(InvalidData, match=r"config\.json"):
         read_config(tmp_path)
+
+
+def test_going_on_where_nothing_was_learned_is_told(tmp_path: Path) -> None:
+    start(tmp_path, small())
+    assert "starting with the first one" in go(tmp_path, "--tasks", "2", "--resume")
+    assert "starting with the first one" not in go(tmp_path, "--tasks", "2", "--resume")
 
 
 def test_a_damaged_checkpoint_is_refused_with_a_way_out(tmp_path: Path) -> None:

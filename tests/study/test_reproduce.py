@@ -113,9 +113,9 @@ def test_only_some_cells_by_parts_of_their_names(tmp_path: Path, only: list[str]
         (("tiny", 0, None, ()), "seeds is 0"),
         (("tiny", 20_000_000, None, ()), "seeds is 20000000, and one run takes at most 10,000"),
         (("tiny", None, 0, ()), "epochs is 0"),
-        (("tiny", None, None, ("intercontinet",)), "no cell of tiny is called intercontinet"),
-        (("tiny", None, None, ("dom",)), "no cell of tiny is called dom"),
-        (("tiny", None, None, ("sgd", "ofline")), "no cell of tiny is called ofline (did you mean 'offline'?)"),
+        (("tiny", None, None, ("intercontinet",)), "no cell of tiny is called 'intercontinet'"),
+        (("tiny", None, None, ("dom",)), "no cell of tiny is called 'dom'"),
+        (("tiny", None, None, ("sgd", "ofline")), "no cell of tiny is called 'ofline' (did you mean 'offline'?)"),
         (
             ("tiny", None, None, ("ewc",)),
             "its cells are named by dataset digits; scenario domain, task; method sgd, offline, "

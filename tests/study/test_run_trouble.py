@@ -26,7 +26,7 @@ def test_divergence_is_told_with_task_and_seeds_and_the_record_stays_readable(tm
     assert len(words) == 2
     assert "task 0/1/2/3/4 for seed(s) 0, 1" in words[0]
     assert "a lower rate" in words[0]
-    assert read_record(save_record(tmp_path, summary))
+    assert [seed.diverged for seed in read_record(save_record(tmp_path, summary)).seeds] == ["0/1/2/3/4"] * 2
     json.dumps(summary, allow_nan=False)
 
 
@@ -39,6 +39,7 @@ def test_one_seed_that_diverged_leaves_the_others_alone() -> None:
     state = run.advance(state)
     assert ["seed(s) 0," in word for word in words] == [True]
     assert torch.isfinite(state.weights[1]).all()
+    assert ["diverged" in seed for seed in run.summary(state)["seeds"]] == [True, False]
 
 
 def test_intervals_that_diverge_are_an_error_that_names_the_rate() -> None:

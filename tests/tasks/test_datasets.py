@@ -102,6 +102,8 @@ def test_the_folder_is_the_users_cache_unless_they_say_otherwise(monkeypatch: py
     monkeypatch.delenv("INTERCONTINET_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     assert data_folder() == Path("/cache/intercontinet")
+    monkeypatch.setenv("INTERCONTINET_DATA", "~/sets")
+    assert data_folder() == Path.home() / "sets", "where no shell has put it in"
 
 
 @pytest.mark.usefixtures("tiny_mnist")

@@ -193,6 +193,10 @@ class Run:
         return sum(floor.certified == 0 for floor in self.floors)
 
     @property
+    def diverged(self) -> list[SeedRecord]:
+        return [seed for seed in self.seeds if seed.diverged is not None]
+
+    @property
     def broken(self) -> int:
         return sum(floor.kept is False for floor in self.floors)
 
@@ -306,6 +310,9 @@ def _find(folder: Path) -> tuple[list[Run], list[str]]:
     inside = _folders(folder)
     files += [own / SUMMARY for own in inside if (own / SUMMARY).exists()]
     if not files:
+        if studies := [own.name for own in inside if any(own.glob("*.json"))]:
+            raise InvalidData(f"{folder} holds studies and no run: give one of them, {folder / studies[0]}; there are "
+                              f"{', '.join(studies)}")  # fmt: skip
         raise InvalidData(
             f"{folder} holds no run: neither summary.json, nor records (*.json), nor folders with a summary.json. "
             "Give the folder that 'intercontinet run' or a study wrote"

@@ -117,6 +117,7 @@ class SeedRecord:
         floors: One for each task learned.
         region: One for each thing learned; empty for methods without a region.
         curve: One for each epoch, where that was asked for.
+        diverged: The task in which its training ended in NaN; None where it did not, or where nobody noted it.
     """
 
     seed: int
@@ -131,6 +132,7 @@ class SeedRecord:
     floors: tuple[Floor, ...]
     region: tuple[Room, ...]
     curve: tuple[CurvePoint, ...]
+    diverged: str | None = None
 
 
 @dataclass(frozen=True)
@@ -289,6 +291,7 @@ def _seed(part: Part) -> SeedRecord:
         floors=tuple(map(_floor, part.objects("floors"))),
         region=tuple(map(_room, part.objects("region"))),
         curve=tuple(map(_point, part.objects("curve"))) if "curve" in part.content else (),
+        diverged=part.text("diverged") if "diverged" in part.content else None,
     )
 
 

@@ -7,7 +7,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ Say = Callable[[str], None]
 
 BATCH, STEPS, CERTIFIED, RADIUS, RATE = 128, 90, 8, 0.01, 1e-4  # an epoch of Split MNIST has about 90 steps
 TASKS, EXAMPLES, TEN = 100, 1000, 10  # of the long stream; its times are told by tens
-LONG = Settings(keep=0.8, rate=0.1, radii_rate=100.0, centre_epochs=3, radii_epochs=1)
+# As published, and with small steps of the radii, so that a hundred tasks find room and every one is trained on.
+LONG = Settings(keep=0.1, enforce=False, rate=0.1, radii_rate=1.0, centre_epochs=3, radii_epochs=1)
 DATASET, TABLE, EPOCHS, LEFT_OUT = "mnist", "table1", 30, "intercontinet-published"
 TURNS = 3  # of whole tasks
 SEEDS = 3  # of the convolutional net
@@ -222,14 +223,18 @@ def device_for_tables(name: str) -> torch.device:
 
 
 def long_stream(device: torch.device, say: Say) -> dict[str, Any]:
-    """Whether the hundredth task costs what the first did: InterContiNet, enforced, on permuted MNIST.
+    """Whether the hundredth task costs what the first did: InterContiNet, as published, on permuted MNIST.
 
-    The first task is learned once before the clock starts, to warm up, and tasks are built outside its time.
+    The first task is learned once before the clock starts, to warm up, and tasks are built outside its time. Little or
+    nothing is certain with these settings; with a promise that is enforced, weights soon cannot move any more, and
+    tasks are not trained on, but counted.
 
     Returns:
         "seconds_by_tens": median seconds of a task, for each ten tasks; "last_over_first": the last ten's over the
-        first ten's; "entries", the model's values D; "state_first" and "state_last": values that the learner holds
-        besides the model after the first task and the last, as multiples of D; how much was learned, and on what.
+        first ten's; "right_by_tens": median share of a task's examples that is right once it was learned; "movable":
+        the share of weights that can still move in the end; "entries", the model's values D; "state_first" and
+        "state_last": values that the learner holds besides the model after the first task and the last, as multiples
+        of D; how many tasks and examples there were, and on what.
     """
     tasks = stream("permuted-mnist", "domain", tasks=TASKS)
     net = mlp(math.prod(tasks.shape), (400, 400), tasks.outputs, seed=0).to(device)
@@ -238,7 +243,7 @@ def long_stream(device: torch.device, say: Say) -> dict[str, Any]:
     memory: Memory = {}
     hardware = machine.hardware(device)
     say(f"long stream: {TASKS} tasks of {EXAMPLES} examples of permuted MNIST on {hardware['name']}")
-    seconds, held = [], []
+    seconds, held, right = [], [], []
     for index, task in enumerate(tasks.tasks):
         x, y = (part[:EXAMPLES].to(device) for part in task.train)
         lesson = Lesson(task.name, index, x, y)
@@ -248,12 +253,15 @@ def long_stream(device: torch.device, say: Say) -> dict[str, Any]:
         weights, memory = method.learn(nets, weights, memory, lesson)
         seconds.append(_now(device) - began)
         held.append(_values(memory) / weights.numel())
+        right.append(int(memory["correct"][0, -1]) / len(y))
         if (index + 1) % TEN == 0 or index + 1 == TASKS:
             first = index - index % TEN
-            say(f"  tasks {first + 1} to {index + 1}: {statistics.median(seconds[first:]):.3f} s a task")
-    tens = [statistics.median(seconds[first : first + TEN]) for first in range(0, TASKS, TEN)]
+            told = f"{statistics.median(seconds[first:]):.3f} s a task, {statistics.median(right[first:]):.0%} right"
+            say(f"  tasks {first + 1} to {index + 1}: {told}")
+    tens, learned = (_by_tens(values) for values in (seconds, right))
+    movable = float((memory["lower"] < memory["upper"]).double().mean())
     say(
-        f"  the last ten took {tens[-1] / tens[0]:.2f}x the first ten; "
+        f"  the last ten took {tens[-1] / tens[0]:.2f}x the first ten; {movable:.1%} of all weights can still move; "
         f"held besides the model's D values: {held[0]:.4f} D after the first task, {held[-1]:.4f} D after the last"
     )
     return {
@@ -261,11 +269,17 @@ def long_stream(device: torch.device, say: Say) -> dict[str, Any]:
         "examples": EXAMPLES,
         "seconds_by_tens": tens,
         "last_over_first": tens[-1] / tens[0],
+        "right_by_tens": learned,
+        "movable": movable,
         "entries": weights.numel(),
         "state_first": held[0],
         "state_last": held[-1],
         "hardware": hardware,
     }
+
+
+def _by_tens(values: Sequence[float]) -> list[float]:
+    return [statistics.median(values[first : first + TEN]) for first in range(0, len(values), TEN)]
 
 
 def _now(device: torch.device) -> float:

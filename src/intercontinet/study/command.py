@@ -66,7 +66,10 @@ def asked(flags: Mapping[str, Any], settings: Sequence[str], file: Path | None, 
         resume: Whether a run is taken up again: what its folder says need not be said again.
     """
     stored = dict(read_config(file)) if file is not None else {}
-    given = dict(_setting(text) for text in settings)
+    pairs = [_setting(text) for text in settings]
+    given = dict(pairs)
+    if twice := [name for name in given if sum(other == name for other, _ in pairs) > 1]:
+        raise InvalidSetting(f"--set {twice[0]} is given twice: leave one out")
     _check_said_once(flags, given, "--{} and --set {}")
     filed = stored.pop("settings", {})
     _check_said_once(stored, filed, f"{file}: {{}} and {{}} under settings")

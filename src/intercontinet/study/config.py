@@ -122,7 +122,9 @@ def configure(
                                  f"{', '.join(own_names)}")  # fmt: skip
     for name, value in kind.fixed.items():
         if values.get(name, value) != value:
-            raise InvalidSetting(f"method '{method}' has {name} {value!r}: choose another method")
+            others = [own for own, other in METHODS.items() if other.settings is kind.settings and own != method]
+            raise InvalidSetting(f"method '{method}' has {name} {value!r}: leave it out"
+                                 f"{', or choose ' + ' or '.join(others) if others else ''}")  # fmt: skip
     if kind.settings in PROMISING:
         values.setdefault("head", "per-task" if scenario == "task" else "shared")
         if values["head"] == "per-task" and scenario != "task":

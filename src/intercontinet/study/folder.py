@@ -21,11 +21,12 @@ from intercontinet.learners.catalogue import defaults_of
 from intercontinet.report.record import METRICS, SUMMARY
 from intercontinet.study.config import Config, configure
 from intercontinet.study.run import Run
+from intercontinet.study.sources import RUN_FOLDER
 from intercontinet.study.state import State
 from intercontinet.study.store import listed
 from intercontinet.version import __version__
 
-FORMAT, VERSION = "intercontinet run folder", 1
+FORMAT, VERSION = RUN_FOLDER, 1
 CONFIG, CHECKPOINT, LOCK = "config.json", "checkpoint.safetensors", ".lock"
 WEIGHTS, CERTIFICATE = "model.safetensors", "model.icn"
 
@@ -88,7 +89,9 @@ def resume(folder: Path, run: Run) -> State | None:
         if "digests" in tensors:
             state = replace(state, digests=tensors["digests"])
         left = _with_younger(json.loads(header.get("config", "null")) or asked)
-    except (OSError, CertificateError, KeyError, TypeError, ValueError) as error:
+    except CertificateError as error:  # which would speak of a certificate
+        raise InvalidData(f"the checkpoint {path} was cut short or altered. Start afresh in another --out") from error
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise InvalidData(f"the checkpoint {path} cannot be used: {error}. Start afresh in another --out") from error
     if odd := _first_difference(left, asked):
         raise InvalidData(f"{path} was left by a run with {odd}: {CONFIG} is not its own. Put that back, or start "

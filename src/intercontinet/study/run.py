@@ -139,7 +139,8 @@ class Run:
         learn = partial(self._learn, lesson, learned[0], attempt)  # a closure would outlive an error, and with it self
         weights, memory = self.turns.through(state.weights, state.memory, learn)
         seconds = time.perf_counter() - began
-        self._tell_diverged(weights, lesson)
+        lost = diverged(weights, self.nets)
+        self._tell_diverged(lost, lesson)
         for words in words_on_left_out(memory, lesson, self.config.seeds):
             self._say(words)
         after = self._right(weights)
@@ -162,6 +163,7 @@ class Run:
                     "region": size_record(self.region(memory, row), tuple(self.nets.layout.shapes)),
                     "negative_flips": _share(torch.cat(flips)) if flips else 0.0,
                     "seconds": seconds / len(lines),
+                    **({"diverged": True} if self.config.seeds[row] in lost else {}),
                 }
             )
         for words in words_on_broken([line[-1] for line in lines], self.config.seeds):
@@ -218,8 +220,7 @@ class Run:
         shown = self._models.lesson(lesson, examples, rows.start, bool(self.config.settings.get("mirror")))
         return self.method.learn(self.nets.rows(rows), weights, memory, shown, listen)
 
-    def _tell_diverged(self, weights: Tensor, lesson: Lesson) -> None:
-        lost = diverged(weights, self.nets)
+    def _tell_diverged(self, lost: Sequence[int], lesson: Lesson) -> None:
         if lost:
             self._say(
                 f"training diverged to NaN in task {lesson.name} for seed(s) {', '.join(map(str, lost))}, whose nets "

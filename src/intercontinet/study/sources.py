@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PRESETS = ("digits", "mnist", "fashion-mnist", "cifar-10", "cifar-100")
 SAME_IMAGES = ("permuted-mnist", "rotated-mnist")  # in all of whose tasks
 MERGE = "tag:yaml.org,2002:merge"  # of "<<", which may stand twice
+RUN_FOLDER = "intercontinet run folder"  # the format of a run's config.json
 RUN_KEYS = {  # of a run's file, and the kind of each
     "dataset": "str",
     "scenario": "str",
@@ -137,12 +138,17 @@ def _twice(top: Node | None) -> tuple[str, int, int] | None:
 
 
 def read_config(path: Path) -> Values:
-    """A run's YAML file: keys are those of ``intercontinet run``, and "settings" for the method's own."""
+    """A run's YAML file, or the config.json that a run left.
+
+    Keys are those of ``intercontinet run``, and "settings" for the method's own.
+    """
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSetting(f"cannot read {path}: {error}") from None
     values = read_yaml(content, str(path))
+    if values.get("format") == RUN_FOLDER and isinstance(values.get("config"), dict):
+        values = values["config"]  # a run's own config.json, to be run again
     _check_place(values, str(path))
     _check_keys(values, {*RUN_KEYS, "settings"}, str(path))
     values = {name: value for name, value in values.items() if value is not None}

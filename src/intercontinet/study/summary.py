@@ -38,6 +38,8 @@ def seed_record(seed: int, initial: Sequence[float], lines: Sequence[Line], curv
         "floors": [floor for line in tasks for floor in _floors(line)],
         "region": [line["region"] for line in tasks if line["region"] is not None],
     }
+    if astray := [line["task"] for line in tasks if line.get("diverged")]:
+        record["diverged"] = astray[0]
     if curves:
         record["curve"] = [_curve_point(line) for line in lines if "current" in line]
     return record
