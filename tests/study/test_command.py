@@ -153,11 +153,38 @@ def test_what_was_hardly_learned_is_yellow_and_what_is_unseen_has_a_line_of_its_
     assert "certain." in text and ">=" not in text, "which is said where there is any"
 
 
-def test_methods_without_a_promise_and_runs_without_an_end_have_blanks() -> None:
-    assert re.search(r"0 .*90\.00%.* - .* - ", shown(outcome(record(finals(0.9)))))
+@pytest.mark.parametrize(
+    ("width", "row", "words"),
+    [
+        (120, r"0 .*85\.00%.* 90\.0% .* 80\.0% ", "Below each task, that on it alone"),
+        (54, r"0/1 .* 90\.0% ", "Beside each task, that on it alone"),
+    ],
+)
+def test_methods_without_a_promise_tell_the_accuracy_of_each_task(width: int, row: str, words: str) -> None:
+    seed = seed_record(final=0.9)
+    seed["accuracy_matrix"][-1], seed["average_accuracy"] = [0.9, 0.8], 0.85
+    text = shown(outcome(record([seed])), width)
+    assert re.search(row, text)
+    plain = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
+    assert words in plain and "promises nothing" in plain
+    seed["accuracy_matrix"], seed["floors"] = [[0.7, 0.1]], seed["floors"][:1]
+    text = shown(outcome(record([seed])), width)
+    assert "70.0%" in text and "10.0%" not in text, "of what was learned alone"
+
+
+def test_where_tasks_find_no_room_the_lowest_accuracy_is_told() -> None:
+    tasks = ["a task of a long name", "one of another"]
+    seeds = [seed_record(seed, tasks=tasks) for seed in range(6)]
+    seeds[4]["accuracy_matrix"][-1], seeds[4]["average_accuracy"] = [0.9, 0.8], 0.85
+    text = shown(outcome(record(seeds, tasks=tasks)), 78)
+    assert re.search(r"4 .*85\.00%.* 80\.0% .*one of another", text) and "Under lowest, the least on any task" in text
+
+
+def test_runs_without_an_end_have_blanks() -> None:
     begun: dict[str, Any] = {"seed": 5, "average_accuracy": None, "forgetting": None, "floors": [], "seconds": 0.0}
     begun["accuracy_matrix"] = []
-    assert "│    5 │          │            │     │     │     0.0 │" in shown(outcome(record([begun])))
+    text = shown(outcome(record([begun])))
+    assert "│    5 │          │            │     │     │     0.0 │" in text and "promises" not in text
 
 
 def test_a_run_is_shown_with_the_accuracy_that_tables_have() -> None:
@@ -167,7 +194,7 @@ def test_a_run_is_shown_with_the_accuracy_that_tables_have() -> None:
         seed["accuracy_matrix"][-1] = last
     summary["test_examples"] = [100, 300]
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", shown(outcome(summary))).split())
-    assert text.endswith("mean over tasks; over all test examples, as tables have it: 72.50 ± 5.30 %.")
+    assert "mean over tasks; over all test examples, as tables have it: 72.50 ± 5.30 %. Below" in text
     promising = seed_record(3, certified=(90, 80))
     assert "certain" in shown(outcome(record([promising], method="intercontinet"))), "of which there is more to say"
 

@@ -177,7 +177,7 @@ def _by_seed(summary: Mapping[str, Any]) -> Table:
     for head in ("seed", "accuracy", "forgetting", *summary["tasks"], "seconds"):
         table.add_column(Text(head), justify="right", no_wrap=True)
     for seed in summary["seeds"]:
-        shares = [_share(floor) for floor in seed["floors"]]
+        shares = _told(seed)
         shares += [""] * (len(summary["tasks"]) - len(shares))
         table.add_row(*_means(seed), *shares, f"{seed['seconds']:.1f}")
     return table
@@ -192,9 +192,9 @@ def _by_task(summary: Mapping[str, Any]) -> Table:
     for head, place in (("accuracy", 1), ("forgetting", 2)):
         table.add_row(head, *(_means(seed)[place] for seed in seeds))
     table.add_section()
+    told = [_told(seed) for seed in seeds]
     for place, task in enumerate(summary["tasks"]):
-        floors = [seed["floors"][place : place + 1] for seed in seeds]
-        table.add_row(Text(task), *(_share(floor[0]) if floor else "" for floor in floors))
+        table.add_row(Text(task), *(own[place] if place < len(own) else "" for own in told))
     table.add_section()
     table.add_row("seconds", *(f"{seed['seconds']:.1f}" for seed in seeds))
     return table
@@ -229,13 +229,27 @@ def _by_line(summary: Mapping[str, Any]) -> Table:
 
 
 def _least(seed: Mapping[str, Any]) -> list[tuple[str, Text]]:
-    """The lowest floor and its task, and every other promise that was not kept."""
+    """The lowest floor and its task, and every other promise that was not kept; or else the lowest accuracy."""
     floors = [floor for floor in seed["floors"] if floor["kept"] is not None]
     if not floors:
-        return [("-", Text())]
+        end, task = min(_ends(seed), default=(None, ""))
+        return [("" if end is None else f"{end:.1%}", Text(task))]
     lowest = min(floors, key=lambda floor: float(floor["certified"] / floor["total"]))
     shown = [lowest, *(floor for floor in floors if floor is not lowest and not floor["kept"])]
     return [(_share(floor), Text(floor["task"])) for floor in shown]
+
+
+def _told(seed: Mapping[str, Any]) -> list[str]:
+    """Of each task learned what is certain, or, where nothing was promised, the test accuracy at the end."""
+    if any(floor["kept"] is not None for floor in seed["floors"]):
+        return [_share(floor) for floor in seed["floors"]]
+    return [f"{end:.1%}" for end, _ in _ends(seed)]
+
+
+def _ends(seed: Mapping[str, Any]) -> list[tuple[float, str]]:
+    """Test accuracy at the end on each task learned, and its name."""
+    names = [floor["task"] for floor in seed["floors"]]
+    return list(zip(seed["accuracy_matrix"][-1], names, strict=False)) if names else []
 
 
 LAYOUTS: tuple[tuple[str, Callable[[Mapping[str, Any]], Table]], ...] = (  # the first that fits, or the last
@@ -257,8 +271,12 @@ def _caption(summary: Mapping[str, Any], where: str) -> str:
     """What the numbers are, in markup."""
     caption = f"Test accuracy at the end, mean over tasks{_over_examples(summary)}."
     floors = [floor for seed in summary["seeds"] for floor in seed["floors"] if floor["kept"] is not None]
-    if not floors:
+    if not floors and not any(seed["floors"] for seed in summary["seeds"]):
         return caption
+    if not floors:
+        place = where.partition(",")[0]
+        what = "that on it alone" if place.endswith("task") else "the least on any task"
+        return f"{caption} {place}, {what}: this method promises nothing"
     unseen = any("unseen_floor" in floor for floor in floors)
     of_unseen = ", and, after >=, that of unseen examples at 95 % confidence" if unseen else ""
     caption += f" {where} that is certain{of_unseen}."
