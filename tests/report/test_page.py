@@ -273,6 +273,10 @@ def test_a_store_of_studies_is_told_from_a_study(tmp_path: Path) -> None:
     ):
         write_page(tmp_path)
     assert write_page(tmp_path / "table2")
+    (tmp_path / "begun" / "one").mkdir(parents=True)
+    (tmp_path / "begun" / "one" / "config.json").write_text("{}")
+    with pytest.raises(InvalidData, match="holds no run"):
+        write_page(tmp_path / "begun")
 
 
 def test_seeds_that_diverged_are_named(tmp_path: Path) -> None:

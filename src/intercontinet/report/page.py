@@ -308,16 +308,17 @@ def _find(folder: Path) -> tuple[list[Run], list[str]]:
         raise InvalidData(f"{folder / SUMMARY} is missing: let the run go on until it writes it, or run again")
     files = [path for path in sorted(folder.glob("*.json")) if not path.name.startswith(".")]
     inside = _folders(folder)
+    begun = [own for own in inside if (own / "config.json").exists()]
     files += [own / SUMMARY for own in inside if (own / SUMMARY).exists()]
     if not files:
-        if studies := [own.name for own in inside if any(own.glob("*.json"))]:
+        if studies := [own.name for own in inside if any(own.glob("*.json")) and own not in begun]:
             raise InvalidData(f"{folder} holds studies and no run: give one of them, {folder / studies[0]}; there are "
                               f"{', '.join(studies)}")  # fmt: skip
         raise InvalidData(
             f"{folder} holds no run: neither summary.json, nor records (*.json), nor folders with a summary.json. "
             "Give the folder that 'intercontinet run' or a study wrote"
         )
-    unfinished = [own.name for own in inside if (own / "config.json").exists() and own / SUMMARY not in files]
+    unfinished = [own.name for own in begun if own / SUMMARY not in files]
     return _set_apart(sorted(_runs(files), key=_order)), unfinished
 
 
