@@ -330,7 +330,7 @@ def test_a_pipe_that_is_closed_ends_quietly(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "docs"),
-    [((), "docs"), (("--out", "results"), "docs"), (("--out", "mine"), "mine"), (("--out", "a", "--docs", "b"), "b")],
+    [((), "docs"), (("--out", "./results/"), "docs"), (("--out", "a"), "a"), (("--out", "a", "--docs", "b"), "b")],
 )
 def test_what_another_store_holds_is_not_drawn_over_ours(
     call: Call, flags: tuple[str, ...], docs: str, monkeypatch: pytest.MonkeyPatch

@@ -210,7 +210,8 @@ def run(
                 folder.leave(wanted.out, work, learned)
                 state = learned
         except WriteError as error:
-            raise WriteError(f"{error}. {state.done} of {work.lessons} task(s) are kept: --resume goes on") from error
+            kept = f"at least {state.done} of {work.lessons} task(s) are kept"
+            raise WriteError(f"{error}. Once that is mended, --resume goes on: {kept}") from error
         except KeyboardInterrupt:
             live.say(
                 f"Interrupted after {state.done} of {work.lessons} task(s): go on with the same command and --resume"
@@ -242,7 +243,7 @@ def reproduce(
     docs: Annotated[
         Path | None,
         typer.Option(
-            help="Where figures, and with 'docs' the results page, are written: docs by default, or another --out.",
+            help="Where figures, and with 'docs' the results page, are written: docs, or for figures another --out.",
             **PATH,
         ),
     ] = None,
@@ -262,7 +263,7 @@ def reproduce(
 
     console = console_for_pages()
     if docs is None:  # what another store holds must not take the place of what ours does
-        docs = Path("docs") if out == Path("results") else out
+        docs = Path("docs") if study == "docs" or out.resolve() == Path("results").resolve() else out
     if study == "docs":
         given = {"--only": bool(only), "--seeds": seeds is not None, "--epochs": epochs is not None, "--show": show}
         if odd := [flag for flag, there in given.items() if there]:

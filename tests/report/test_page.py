@@ -268,15 +268,17 @@ def test_a_store_of_studies_is_told_from_a_study(tmp_path: Path) -> None:
     for study in ("table1", "table2"):
         (tmp_path / study).mkdir()
         (tmp_path / study / "record.json").write_text(json.dumps(record()))
-    with pytest.raises(
-        InvalidData, match=r"holds studies and no run: give one of them, .*table1; there are table1, ta"
-    ):
+    with pytest.raises(InvalidData, match=r"holds studies: give one of them, as in .*table1; there are table1, table2"):
         write_page(tmp_path)
     assert write_page(tmp_path / "table2")
     (tmp_path / "begun" / "one").mkdir(parents=True)
     (tmp_path / "begun" / "one" / "config.json").write_text("{}")
-    with pytest.raises(InvalidData, match="holds no run"):
+    with pytest.raises(InvalidData, match="holds unfinished runs alone, one: let them go on"):
         write_page(tmp_path / "begun")
+    (tmp_path / "web" / "src").mkdir(parents=True)
+    (tmp_path / "web" / "src" / "package.json").write_text("{}")
+    with pytest.raises(InvalidData, match="holds no run"):
+        write_page(tmp_path / "web")
 
 
 def test_seeds_that_diverged_are_named(tmp_path: Path) -> None:

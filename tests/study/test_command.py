@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -319,13 +320,13 @@ def test_a_setting_that_is_given_twice_is_refused() -> None:
         ask("keep=0.5", "rate=0.1", "keep=0.9")
 
 
-def test_what_a_run_noted_of_itself_can_be_run_again(tmp_path: Path) -> None:
-    config = ask(
-        "strength=3.5", dataset="digits", scenario="class", method="ewc", seeds="3,7", epochs=5, tasks=2
-    ).config
-    start(tmp_path, Run(config, "cpu"))
-    assert ask(file=tmp_path / "config.json").config == config
-    assert ask(file=tmp_path / "config.json", epochs=7, seeds=1).config.settings["epochs"] == 7
+def test_what_a_run_noted_of_itself_is_no_file_of_options(tmp_path: Path) -> None:
+    run = Run(ask(method="ewc", epochs=1).config, "cpu")
+    start(tmp_path, run)
+    (tmp_path / "summary.json").write_text(json.dumps(run.summary(run.begin())))
+    for name in ("config.json", "summary.json"):
+        with pytest.raises(InvalidSetting, match=rf"{name} is what a run noted of itself.* --resume goes on with that"):
+            ask(file=tmp_path / name)
 
 
 def test_settings_on_the_command_line_go_before_the_file(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_cell_that_runs_out_of_memory_by_itself_is_named_with_the_way_out(
 ) -> None:
     begun = crowded(monkeypatch, GIVING_OUT[0], times=2)
     said: list[str] = []
-    with pytest.raises(OutOfMemory, match="task/sgd on digits ran out of memory, by itself too: use --device cpu"):
+    with pytest.raises(OutOfMemory, match="task/sgd on digits ran out of memory, by itself too: use fewer --seeds"):
         through(tmp_path, steps("tiny", tmp_path, 1, 2, ["sgd", "offline"]), say=said.append)
     assert len(load_records(tmp_path / "tiny")) == 2 and begun.count("task/sgd") == 2
     assert [word.split(":")[0] for word in said] == ["task/sgd ran out of memory beside others", "task/sgd failed"]

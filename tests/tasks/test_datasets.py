@@ -104,6 +104,8 @@ def test_the_folder_is_the_users_cache_unless_they_say_otherwise(monkeypatch: py
     assert data_folder() == Path("/cache/intercontinet")
     monkeypatch.setenv("INTERCONTINET_DATA", "~/sets")
     assert data_folder() == Path.home() / "sets", "where no shell has put it in"
+    monkeypatch.setenv("INTERCONTINET_DATA", "~nobody-of-that-name/sets")
+    assert data_folder() == Path("~nobody-of-that-name/sets")
 
 
 @pytest.mark.usefixtures("tiny_mnist")

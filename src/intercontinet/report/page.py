@@ -15,7 +15,17 @@ from intercontinet.report.cells import completed, difference, newest
 from intercontinet.report.metrics import overall_accuracy
 from intercontinet.report.paper import yardstick
 from intercontinet.report.parts import damaged, parse_object, read_bytes
-from intercontinet.report.record import METRICS, SUMMARY, CellKey, Floor, Record, SeedRecord, method_place, read_record
+from intercontinet.report.record import (
+    FORMAT,
+    METRICS,
+    SUMMARY,
+    CellKey,
+    Floor,
+    Record,
+    SeedRecord,
+    method_place,
+    read_record,
+)
 from intercontinet.report.svg import Bar, Line, bars, heat_map, lines
 from intercontinet.report.words import down, duration, mean, percent, plain, points, spread
 from intercontinet.tasks import SCENARIOS
@@ -311,15 +321,25 @@ def _find(folder: Path) -> tuple[list[Run], list[str]]:
     begun = [own for own in inside if (own / "config.json").exists()]
     files += [own / SUMMARY for own in inside if (own / SUMMARY).exists()]
     if not files:
-        if studies := [own.name for own in inside if any(own.glob("*.json")) and own not in begun]:
-            raise InvalidData(f"{folder} holds studies and no run: give one of them, {folder / studies[0]}; there are "
+        if studies := [own.name for own in inside if own not in begun and _holds_records(own)]:
+            raise InvalidData(f"{folder} holds studies: give one of them, as in {folder / studies[0]}; there are "
                               f"{', '.join(studies)}")  # fmt: skip
+        if begun:
+            names = ", ".join(own.name for own in begun)
+            raise InvalidData(
+                f"{folder} holds unfinished runs alone, {names}: let them go on until one task is learned"
+            )
         raise InvalidData(
             f"{folder} holds no run: neither summary.json, nor records (*.json), nor folders with a summary.json. "
             "Give the folder that 'intercontinet run' or a study wrote"
         )
     unfinished = [own.name for own in begun if own / SUMMARY not in files]
     return _set_apart(sorted(_runs(files), key=_order)), unfinished
+
+
+def _holds_records(folder: Path) -> bool:
+    """Whether some file says first of itself that it is one."""
+    return any(f'"format": "{FORMAT}"' in path.read_text(errors="replace")[:100] for path in folder.glob("*.json"))
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -134,9 +134,10 @@ def work_through(
                 raise
         if alone:  # and out of the clause above, where the error would keep the run's tensors alive
             when = ", by itself too" if lanes > 1 else ""
+            how = "use --device cpu, or fewer" if at.type == "cuda" else "use fewer"
             raise OutOfMemory(
-                f"{step.plan.key} on {step.plan.dataset} ran out of memory{when}: use --device cpu, or fewer --seeds "
-                "at a time, which are added to those in the store"
+                f"{step.plan.key} on {step.plan.dataset} ran out of memory{when}: {how} --seeds at a time, which are "
+                "added to those in the store"
             )
         return None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from intercontinet.complaints import nearest
 from intercontinet.errors import InvalidSetting
 from intercontinet.learners.catalogue import METHODS, Values, check_type
+from intercontinet.report.record import FORMAT as RECORD
 from intercontinet.tasks import SCENARIOS
 
 if TYPE_CHECKING:
@@ -138,17 +139,17 @@ def _twice(top: Node | None) -> tuple[str, int, int] | None:
 
 
 def read_config(path: Path) -> Values:
-    """A run's YAML file, or the config.json that a run left.
-
-    Keys are those of ``intercontinet run``, and "settings" for the method's own.
-    """
+    """A run's YAML file: keys are those of ``intercontinet run``, and "settings" for the method's own."""
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSetting(f"cannot read {path}: {error}") from None
     values = read_yaml(content, str(path))
-    if values.get("format") == RUN_FOLDER and isinstance(values.get("config"), dict):
-        values = values["config"]  # a run's own config.json, to be run again
+    if values.get("format") in (RUN_FOLDER, RECORD):
+        raise InvalidSetting(
+            f"{path} is what a run noted of itself, and no file of options: --out {path.parent} --resume goes on with "
+            "that run, and one like it is asked for by its options"
+        )
     _check_place(values, str(path))
     _check_keys(values, {*RUN_KEYS, "settings"}, str(path))
     values = {name: value for name, value in values.items() if value is not None}

@@ -94,7 +94,7 @@ _TRAINED: Values = {"fit_rate": 0.1, "mirror": True}
 _EXACT = ("exact",)
 _ALL = ("sgd", "adam", *ANCHORED, "lwf", *INTERVALS, "offline")
 _ON_CIFAR_10 = ("sgd", *ANCHORED[1:], "lwf", *INTERVALS, "offline")
-# With the preset's rate, which is the paper's, InterContiNet learns nothing on CIFAR-100.
+# With the preset's rate, which is the paper's, InterContiNet learns nothing in so few epochs.
 _ON_CIFAR_100 = (
     *_grid("cifar-100", ("task",), ("sgd", *ANCHORED, "lwf")),
     Plan("cifar-100", "task", "intercontinet-published", settings={"rate": 0.1}),

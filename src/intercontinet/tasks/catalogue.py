@@ -81,7 +81,7 @@ def data_folder() -> Path:
     """Where data sets are kept: ``INTERCONTINET_DATA``, or ``intercontinet`` in the user's cache folder."""
     chosen = os.environ.get("INTERCONTINET_DATA")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(chosen).expanduser() if chosen else cache / "intercontinet"
+    return Path(os.path.expanduser(chosen)) if chosen else cache / "intercontinet"
 
 
 def about(name: str) -> ImageSet:
