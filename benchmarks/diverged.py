@@ -1,4 +1,4 @@
-"""How many of the paper's five runs must have diverged, where a mean is low and its deviation large.
+"""How many of the paper's five runs would have diverged, to explain a mean that is low and a large deviation.
 
     python benchmarks/diverged.py
 

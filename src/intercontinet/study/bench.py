@@ -226,8 +226,8 @@ def long_stream(device: torch.device, say: Say) -> dict[str, Any]:
     """Whether the hundredth task costs what the first did: InterContiNet, as published, on permuted MNIST.
 
     The first task is learned once before the clock starts, to warm up, and tasks are built outside its time. Little or
-    nothing is certain with these settings; with a promise that is enforced, weights soon cannot move any more, and
-    tasks are not trained on, but counted.
+    nothing is certain with these settings; with a promise that is enforced, room can be used up long before, and tasks
+    in which no weight can move are not trained on, but counted.
 
     Returns:
         "seconds_by_tens": median seconds of a task, for each ten tasks; "last_over_first": the last ten's over the

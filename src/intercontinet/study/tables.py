@@ -36,7 +36,7 @@ LEGEND = (
     "incremental class, knows the last task alone, and 0.995 of 1,983 in 10,000 examples is the paper's 19.74, where a "
     "mean over tasks would be 19.90. For the other data sets, whose tasks are of one size, the two are the same.",
     "Our deviation is the sample deviation (divisor n - 1); the paper does not say which it gives, of five runs "
-    "(in class cells of Table 3 it must be the same: `python benchmarks/diverged.py`).",
+    "(in class cells of Table 3 this one fits: `python benchmarks/diverged.py`).",
     f"A difference is marked ! when it is more than {FAR:g} pooled deviations, sqrt((s1² + s2²) / 2). A deviation "
     f"below {SMALLEST} points counts as {SMALLEST} (five of 10,000 test images); a single seed borrows the paper's.",
     "Certified: the share of each task's training set, first task first, that no weights in the task's region get "
